@@ -1,0 +1,247 @@
+//! The contract between protocols and hosts: the first file to read.
+//!
+//! A protocol is two machines. A [`Replica`] serves one partition in one region; a [`Client`] is the session
+//! side. A machine is a plain value: it takes one input at a time, with the time, and writes what it wants
+//! into [`Effects`]. A *host* (the simulator, the node) owns machines and the outside world.
+//!
+//! # What a host must keep
+//! - **Durability**: no message and no completion leaves a host before the records that the same or an
+//!   earlier step stored are durable, in the chosen durability mode. A replica rebuilt from its records is
+//!   then just a slow one. Hosts gather the effects of many steps, commit them once, then send.
+//! - **Identity**: a [`ClientId`] is never used by two lives of a node; [`RequestId`]s of a node only grow.
+//!   A process that lost its records never comes back under its old name.
+//! - **Delivery**: messages may be lost, doubled, delayed and reordered at will.
+//! - **Wakes**: after a step that asked for [`Effects::wake_at`] the machine's `on_wake` is called at that
+//!   time or later. A machine has one alarm: the last time asked for counts. An early or doubled call is harmless.
+
+use crate::clock::{Micros, Now};
+use crate::object::{Action, Answer};
+use crate::topology::{Address, ClientId, Group, Region, ReplicaId};
+use crate::wire::Wire;
+use bytes::Bytes;
+
+/// What one step of a machine wants done: messages, an alarm, and outputs (a replica's are records to
+/// store, a client's are completions).
+#[derive(Debug)]
+pub struct Effects<M, Output> {
+    /// Messages to send, in order. An address may be of this very host; it is delivered all the same.
+    pub sends: Vec<(Address, M)>,
+    /// Records to make durable, or completions to hand to the application, in order.
+    pub outputs: Vec<Output>,
+    /// When the machine wants to be woken, in [`Now::monotonic`]; `None` keeps the alarm that stands.
+    pub wake: Option<Micros>,
+}
+
+impl<M, Output> Default for Effects<M, Output> {
+    fn default() -> Self {
+        Self { sends: Vec::new(), outputs: Vec::new(), wake: None }
+    }
+}
+
+impl<M, Output> Effects<M, Output> {
+    /// Sends `message` to `to`.
+    pub fn send(&mut self, to: Address, message: M) {
+        self.sends.push((to, message));
+    }
+
+    /// Stores a record or completes a request.
+    pub fn output(&mut self, output: Output) {
+        self.outputs.push(output);
+    }
+
+    /// Sets the machine's one alarm, in place of the one that stands.
+    pub fn wake_at(&mut self, at: Micros) {
+        self.wake = Some(at);
+    }
+}
+
+/// A request's number: grows with every request of a node, so that no two of one client are equal.
+pub type RequestId = u64;
+
+/// What an application asks of a client machine.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request {
+    /// Act on one key.
+    Act {
+        /// The key.
+        key: Bytes,
+        /// What to do with it.
+        action: Action,
+        /// The time against which expiry is judged, in ms since the Unix epoch, on every replica alike.
+        at_ms: u64,
+    },
+    /// Make all that this session has seen visible to all that comes after (libRSS).
+    Fence,
+    /// List keys of a partition in the order of [`crate::topology::key_hash`].
+    Scan {
+        /// The partition to list.
+        partition: u16,
+        /// Only keys whose hash is at least this.
+        from: u64,
+        /// About how many keys to return; keys of equal hash are never separated.
+        count: u32,
+        /// The time against which expiry is judged, in ms since the Unix epoch.
+        at_ms: u64,
+    },
+}
+
+/// How a request ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Done, with the answer to an [`Request::Act`].
+    Answer(Answer),
+    /// Done, the fence holds.
+    Fenced,
+    /// Done: keys with their type names, and the hash from which to go on (`None`: that was all).
+    Page(Vec<(Bytes, &'static str)>, Option<u64>),
+    /// Not done, and never will be: no quorum answered in time.
+    NoQuorum,
+    /// Not done, and never will be: given up for the reason named; trying again may help.
+    Aborted(&'static str),
+    /// It may or may not have happened, now or later.
+    Unknown,
+}
+
+/// What an operation cost and the proof of its place in the order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// Wide-area round trips on the way to the answer.
+    pub rounds: u32,
+    /// Microseconds spent waiting for something other than the operation's own round trips.
+    pub waited: Micros,
+    /// What was waited for, or what made the operation take more rounds than it might; empty if nothing.
+    pub reason: &'static str,
+    /// The engine's proof of order.
+    pub witness: Option<crate::history::Witness>,
+}
+
+/// A client machine's answer to a request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Completion {
+    /// The request that ended.
+    pub request: RequestId,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What it cost.
+    pub cost: Cost,
+}
+
+/// A replica's durable fact. Storing a record replaces the one with the same key.
+pub trait Record: Sized + Clone + std::fmt::Debug + PartialEq + 'static {
+    /// Appends the key under which the record stands; different facts have different keys.
+    fn encode_key(&self, buffer: &mut Vec<u8>);
+    /// Appends the record's content and returns true; false means: forget what stands under the key.
+    fn encode_value(&self, buffer: &mut Vec<u8>) -> bool;
+    /// Reads a record back.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes, for an operator to read.
+    fn decode(key: &[u8], value: &[u8]) -> Result<Self, String>;
+}
+
+/// The server side of a protocol: one region's copy of one partition.
+pub trait Replica {
+    /// What the protocol's machines say to each other.
+    type Message: Wire;
+    /// What must survive a crash.
+    type Record: Record;
+
+    /// Begins (again): sets the first alarm and takes up what the records left open.
+    fn start(&mut self, now: Now, effects: &mut Effects<Self::Message, Self::Record>);
+    /// Handles one message.
+    fn on_message(
+        &mut self,
+        now: Now,
+        from: Address,
+        message: Self::Message,
+        effects: &mut Effects<Self::Message, Self::Record>,
+    );
+    /// Handles the alarm.
+    fn on_wake(&mut self, now: Now, effects: &mut Effects<Self::Message, Self::Record>);
+    /// Learns anew in which order to prefer regions: itself first, the nearest next, unreachable ones last.
+    /// A hint for speed; safety never depends on it.
+    fn on_regions(&mut self, nearest_first: &[Region]);
+    /// What an operator or a test wants to know.
+    fn status(&self) -> Status;
+    /// A digest of all that replicas of a partition must agree on once nothing is in flight.
+    fn fingerprint(&self) -> u64;
+}
+
+/// The session side of a protocol. Several requests may be in flight at once; a session that keeps process
+/// order gives the next one after the last has ended.
+pub trait Client {
+    /// What the protocol's machines say to each other.
+    type Message: Wire;
+
+    /// Takes a request. Every request is completed exactly once.
+    fn begin(
+        &mut self,
+        now: Now,
+        id: RequestId,
+        request: Request,
+        effects: &mut Effects<Self::Message, Completion>,
+    );
+    /// Handles one message.
+    fn on_message(
+        &mut self,
+        now: Now,
+        from: Address,
+        message: Self::Message,
+        effects: &mut Effects<Self::Message, Completion>,
+    );
+    /// Handles the alarm.
+    fn on_wake(&mut self, now: Now, effects: &mut Effects<Self::Message, Completion>);
+    /// As [`Replica::on_regions`], for one partition.
+    fn on_regions(&mut self, partition: u16, nearest_first: &[Region]);
+    /// The session has ended: open requests may be abandoned and what was seen forgotten. The host may give
+    /// the machine to another session afterwards; what keeps identities unique stays.
+    fn end_session(&mut self);
+}
+
+/// Where a machine stands.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The keyspace.
+    pub group: Group,
+    /// All regions: the machine's own first, then the others, the nearest next.
+    pub nearest_first: Vec<Region>,
+    /// Seed of the machine's random choices (only back-off times).
+    pub seed: u64,
+}
+
+impl Place {
+    /// The machine's own region.
+    pub fn region(&self) -> Region {
+        self.nearest_first[0]
+    }
+}
+
+/// A protocol, chosen and configured: what makes its machines.
+pub trait Engine: Clone + 'static {
+    /// What its machines say to each other.
+    type Message: Wire;
+    /// What its replicas store.
+    type Record: Record;
+    /// The server side.
+    type Replica: Replica<Message = Self::Message, Record = Self::Record>;
+    /// The session side.
+    type Client: Client<Message = Self::Message>;
+
+    /// A replica of a partition, as its records left it (none: a new one).
+    fn replica(&self, id: ReplicaId, place: Place, records: Vec<Self::Record>) -> Self::Replica;
+    /// A client machine.
+    fn client(&self, id: ClientId, place: Place) -> Self::Client;
+}
+
+/// What a replica tells of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Keys held, tombstones included.
+    pub keys: u64,
+    /// Approximate bytes of keys and values held.
+    pub bytes: u64,
+    /// Consensus instances not yet executed.
+    pub open_instances: u64,
+    /// How often things happened, by name, in a fixed order: `slow_path`, `recovery`, `catch_up` …
+    pub counters: Vec<(&'static str, u64)>,
+}

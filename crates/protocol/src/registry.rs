@@ -1,0 +1,153 @@
+//! Names of models and engines, and the one place where a name becomes an engine.
+
+use crate::clock::Micros;
+use crate::machine::Engine;
+use crate::planted::Plant;
+use std::fmt;
+
+/// A consistency model that a keyspace can state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Model {
+    /// Linearizability: each operation takes effect between its invocation and its response.
+    Linearizable,
+    /// Regular sequential consistency (RSS/RSC, §3.3).
+    Rsc,
+    /// Strict serializability.
+    StrictSerializable,
+    /// Regular sequential serializability (RSS/RSC, §3.2).
+    Rss,
+    /// Process-ordered serializability.
+    PoSerializable,
+    /// Causal consistency with read-only transactions.
+    Causal,
+}
+
+impl Model {
+    /// Every model with its name and its engines, the default first; `true` marks an engine that is built.
+    const ENGINES: [(Self, &'static str, &'static [(&'static str, bool)]); 6] = [
+        (
+            Self::Linearizable,
+            "linearizable",
+            &[("gryff", true), ("abd", false), ("epaxos", false), ("multipaxos", false)],
+        ),
+        (Self::Rsc, "rsc", &[("gryff-rsc", true)]),
+        (Self::StrictSerializable, "strict-serializable", &[("spanner", false)]),
+        (Self::Rss, "rss", &[("spanner-rss", false)]),
+        (Self::PoSerializable, "po-serializable", &[("spanner-po", false)]),
+        (Self::Causal, "causal", &[("contrarian", false), ("cc-lo", false), ("tcc", false)]),
+    ];
+
+    /// The model's name, as in `--db` and in a configuration.
+    pub fn name(self) -> &'static str {
+        Self::ENGINES.iter().find(|(model, ..)| *model == self).map_or("", |(_, name, _)| name)
+    }
+}
+
+impl fmt::Display for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// An engine that is built, with the model that it gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineName {
+    /// The model.
+    pub model: Model,
+    /// The engine's name.
+    pub name: &'static str,
+}
+
+impl EngineName {
+    /// The engine for `model`, or `engine` if one is named.
+    ///
+    /// # Errors
+    /// What is wrong with the names and which ones there are, for a person to read.
+    pub fn of_model(model: &str, engine: Option<&str>) -> Result<Self, String> {
+        let Some((model, model_name, engines)) = Model::ENGINES.iter().find(|(_, name, _)| *name == model)
+        else {
+            let known: Vec<_> = Model::ENGINES.iter().map(|(_, name, _)| *name).collect();
+            return Err(format!("no model is called '{model}': choose one of {}", known.join(", ")));
+        };
+        let wanted = engine.unwrap_or(engines[0].0);
+        let Some((name, built)) = engines.iter().find(|(name, _)| *name == wanted) else {
+            let known: Vec<_> = engines.iter().map(|(name, _)| *name).collect();
+            return Err(format!("'{wanted}' does not give {model_name}: choose one of {}", known.join(", ")));
+        };
+        if *built {
+            Ok(Self { model: *model, name })
+        } else {
+            Err(format!("{name} ({model_name}) is not built yet: choose linearizable or rsc"))
+        }
+    }
+
+    /// The engine called `name`.
+    ///
+    /// # Errors
+    /// What is wrong with the name and which ones there are, for a person to read.
+    pub fn of_engine(name: &str) -> Result<Self, String> {
+        let all = || {
+            Model::ENGINES.iter().flat_map(|(m, _, e)| e.iter().map(move |(name, built)| (*m, *name, *built)))
+        };
+        match all().find(|(_, known, _)| *known == name) {
+            Some((model, name, true)) => Ok(Self { model, name }),
+            Some((_, name, false)) => {
+                Err(format!("{name} is not built yet: choose one of {}", Self::built()))
+            }
+            None => Err(format!("no engine is called '{name}': choose one of {}", Self::built())),
+        }
+    }
+
+    fn built() -> String {
+        let names =
+            Model::ENGINES.iter().flat_map(|(_, _, engines)| engines.iter().filter(|(_, built)| *built));
+        names.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// What an operator can set about an engine, with defaults for a wide area.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// After how long without the answers it needs a machine sends again, to all.
+    pub retry: Micros,
+    /// After how long a replica takes up an instance that its coordinator has left open.
+    pub recovery: Micros,
+    /// After how long a request ends without success.
+    pub operation_timeout: Micros,
+    /// How often replicas compare what they hold.
+    pub sync: Micros,
+    /// Reads are coordinated by the replica in the client's region, which lends its own copy (Gryff §5).
+    pub read_proxy: bool,
+    /// First phases go to the nearest quorum only, and to all when one of it does not answer.
+    pub thrifty: bool,
+    /// A bug to run with.
+    pub plant: Plant,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            retry: 500_000,
+            recovery: 1_000_000,
+            operation_timeout: 10_000_000,
+            sync: 1_000_000,
+            read_proxy: true,
+            thrifty: true,
+            plant: Plant::default(),
+        }
+    }
+}
+
+/// Code that works with any engine, given one.
+pub trait Visitor {
+    /// What it makes of the engine.
+    type Output;
+    /// Does its work with `engine`.
+    fn visit<E: Engine>(self, engine: E) -> Self::Output;
+}
+
+/// Calls `visitor` with the engine of that name. The only place that knows all engines.
+pub fn with_engine<V: Visitor>(name: EngineName, settings: &Settings, visitor: V) -> V::Output {
+    let _ = (settings, visitor);
+    todo!("{}", name.name)
+}
