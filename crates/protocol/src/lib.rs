@@ -5,8 +5,11 @@
 //! or a random source; the two hosts (the simulator and the node) give time and carry out effects. Read
 //! [`machine`] first, then [`object`] (what commands mean), then an engine's folder.
 
+mod alarms;
 pub mod clock;
+pub mod gryff;
 pub mod history;
+pub mod latency;
 pub mod machine;
 pub mod object;
 pub mod planted;

@@ -51,7 +51,6 @@ impl Plant {
     }
 
     /// Whether `bug` is planted.
-    #[cfg_attr(not(feature = "planted-bugs"), expect(clippy::unused_self))]
     pub fn has(self, bug: Planted) -> bool {
         #[cfg(feature = "planted-bugs")]
         return self.bug == Some(bug);

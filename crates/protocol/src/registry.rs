@@ -1,6 +1,7 @@
 //! Names of models and engines, and the one place where a name becomes an engine.
 
 use crate::clock::Micros;
+use crate::gryff::Gryff;
 use crate::machine::Engine;
 use crate::planted::Plant;
 use std::fmt;
@@ -22,9 +23,12 @@ pub enum Model {
     Causal,
 }
 
+/// A model, its name, and its engines.
+type Row = (Model, &'static str, &'static [(&'static str, bool)]);
+
 impl Model {
     /// Every model with its name and its engines, the default first; `true` marks an engine that is built.
-    const ENGINES: [(Self, &'static str, &'static [(&'static str, bool)]); 6] = [
+    const ENGINES: [Row; 6] = [
         (
             Self::Linearizable,
             "linearizable",
@@ -116,6 +120,11 @@ pub struct Settings {
     pub operation_timeout: Micros,
     /// How often replicas compare what they hold.
     pub sync: Micros,
+    /// How long the results of rmws are remembered, so that a retry takes effect once. The same on all nodes of a
+    /// cluster, and far above `operation_timeout` and what clocks differ by.
+    pub remember: Micros,
+    /// Gryff-RSC with the rule as published, which does not give RSC: for reproducing the paper's figures only.
+    pub rsc_as_published: bool,
     /// Reads are coordinated by the replica in the client's region, which lends its own copy (Gryff §5).
     pub read_proxy: bool,
     /// First phases go to the nearest quorum only, and to all when one of it does not answer.
@@ -131,6 +140,8 @@ impl Default for Settings {
             recovery: 1_000_000,
             operation_timeout: 10_000_000,
             sync: 1_000_000,
+            remember: 120_000_000,
+            rsc_as_published: false,
             read_proxy: true,
             thrifty: true,
             plant: Plant::default(),
@@ -148,6 +159,10 @@ pub trait Visitor {
 
 /// Calls `visitor` with the engine of that name. The only place that knows all engines.
 pub fn with_engine<V: Visitor>(name: EngineName, settings: &Settings, visitor: V) -> V::Output {
-    let _ = (settings, visitor);
-    todo!("{}", name.name)
+    let settings = settings.clone();
+    match name.name {
+        "gryff-rsc" => visitor.visit(Gryff::rsc(settings)),
+        // `EngineName` is only made of names of built engines.
+        _ => visitor.visit(Gryff::linearizable(settings)),
+    }
 }

@@ -102,7 +102,7 @@ pub struct Group {
 impl Group {
     /// The partition that holds `key`.
     pub fn partition_of(&self, key: &[u8]) -> u16 {
-        ((key_hash(key) >> 32) * u64::from(self.partitions) >> 32) as u16
+        (((key_hash(key) >> 32) * u64::from(self.partitions)) >> 32) as u16
     }
 
     /// The replica of `partition` in `region`.

@@ -47,7 +47,7 @@ pub mod blob {
     }
 
     /// Copies the bytes out of the input, so that a small value does not hold a whole frame in memory.
-    pub fn decode<'b, C>(d: &mut Decoder<'b>, _: &mut C) -> Result<Bytes, DecodeError> {
+    pub fn decode<C>(d: &mut Decoder<'_>, _: &mut C) -> Result<Bytes, DecodeError> {
         d.bytes().map(Bytes::copy_from_slice)
     }
 }
@@ -72,7 +72,7 @@ pub mod blobs {
     }
 
     /// Grows with what is really there, whatever the count claims.
-    pub fn decode<'b, C>(d: &mut Decoder<'b>, _: &mut C) -> Result<Vec<Bytes>, DecodeError> {
+    pub fn decode<C>(d: &mut Decoder<'_>, _: &mut C) -> Result<Vec<Bytes>, DecodeError> {
         d.array_iter::<&minicbor::bytes::ByteSlice>()?
             .map(|item| item.map(|b| Bytes::copy_from_slice(b)))
             .collect()

@@ -1,12 +1,270 @@
 //! Executing an action on a state.
 
-use super::{Action, Answer, State, Version};
+#![expect(clippy::unnecessary_wraps, reason = "whoever carries out a command answers a Step")]
+
+use super::{
+    Action, Answer, Class, Command, Condition, Data, ExpireIf, Expiry, Fault, Object, Reply, SetAnswer,
+};
+use super::{State, TtlForm, TypeName, Version, hashes, lists, strings};
 
 /// Executes `action` at time `at_ms` (ms since the Unix epoch) on `state`, whose version is `version`.
 ///
 /// Answers the new state and the answer. A read leaves the state as it is; a refused command does too. A value
 /// that has expired at `at_ms` counts as absent, and is absent in the new state if anything was written.
+///
+/// `WATCH` answers `version`, or the version of nothing if the value has expired: a key that expires between
+/// `WATCH` and `EXEC` has changed, and one that had expired before has not.
 pub fn apply(state: &State, version: Version, action: &Action, at_ms: u64) -> (State, Answer) {
-    let _ = (state, version, action, at_ms);
-    (None, Answer::One(super::Reply::Ok))
+    let live = state.as_ref().filter(|object| !object.expired(at_ms));
+    let seen = if live.is_none() && state.is_some() { Version::default() } else { version };
+    match action {
+        Action::Command(command) => match run(live, command, at_ms) {
+            Ok((Change::Keep, reply)) => (state.clone(), Answer::One(reply)),
+            Ok((Change::To(new), reply)) => (new, Answer::One(reply)),
+            Err(fault) => (state.clone(), Answer::One(Reply::Error(fault))),
+        },
+        Action::Transaction { watched, commands } => {
+            if watched.is_some_and(|watched| watched != seen) {
+                return (state.clone(), Answer::Exec(None));
+            }
+            let mut current = state.clone();
+            let mut replies = Vec::with_capacity(commands.len());
+            for command in commands {
+                let live = current.as_ref().filter(|object| !object.expired(at_ms));
+                replies.push(match run(live, command, at_ms) {
+                    Ok((Change::Keep, reply)) => reply,
+                    Ok((Change::To(new), reply)) => {
+                        current = new;
+                        reply
+                    }
+                    // As in Redis: the others are executed all the same.
+                    Err(fault) => Reply::Error(fault),
+                });
+            }
+            (current, Answer::Exec(Some(replies)))
+        }
+        Action::Watch => (state.clone(), Answer::Version(seen)),
+    }
+}
+
+impl Action {
+    /// How the action may be executed.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Command(command) => command.class(),
+            Self::Transaction { .. } => Class::ReadModifyWrite,
+            Self::Watch => Class::Read,
+        }
+    }
+}
+
+impl Command {
+    /// How the command may be executed.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Get
+            | Self::StrLen
+            | Self::GetRange(..)
+            | Self::Exists
+            | Self::Type
+            | Self::Ttl(_)
+            | Self::ListLen
+            | Self::ListRange(..)
+            | Self::ListIndex(_)
+            | Self::HashGet(_)
+            | Self::HashGetMany(_)
+            | Self::HashExists(_)
+            | Self::HashGetAll
+            | Self::HashKeys
+            | Self::HashValues
+            | Self::HashLen => Class::Read,
+            Self::Set(set) if set.is_blind() => Class::Write,
+            Self::Set(_)
+            | Self::GetDel
+            | Self::GetEx(_)
+            | Self::Delete
+            | Self::DeleteIfEqual(_)
+            | Self::Append(_)
+            | Self::SetRange(..)
+            | Self::IncrBy(_)
+            | Self::IncrByFloat(_)
+            | Self::Expire(..)
+            | Self::Persist
+            | Self::ListPush(..)
+            | Self::ListPop(..)
+            | Self::ListTrim(..)
+            | Self::ListRemove(..)
+            | Self::HashSet(_)
+            | Self::HashDelete(_)
+            | Self::HashIncrBy(..) => Class::ReadModifyWrite,
+        }
+    }
+}
+
+impl super::Set {
+    /// Whether neither the effect nor the answer depends on the old value.
+    fn is_blind(&self) -> bool {
+        self.condition == Condition::Always && self.expiry != Expiry::Keep && self.answer == SetAnswer::Ok
+    }
+}
+
+impl Object {
+    /// Whether the key counts as absent at `at_ms`.
+    pub fn expired(&self, at_ms: u64) -> bool {
+        self.expires_at.is_some_and(|end| end <= at_ms)
+    }
+
+    /// Approximate bytes that the value takes, in constant time.
+    pub fn footprint(&self) -> usize {
+        size_of::<Self>() + self.data.bytes()
+    }
+}
+
+impl Data {
+    /// Bytes of content as [`super::OBJECT_LIMIT`] counts them.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Str(value) => value.len(),
+            Self::List(list) => list.bytes(),
+            Self::Hash(hash) => hash.bytes(),
+        }
+    }
+
+    /// The name of the value's type.
+    pub fn type_name(&self) -> TypeName {
+        match self {
+            Self::Str(_) => TypeName::String,
+            Self::List(_) => TypeName::List,
+            Self::Hash(_) => TypeName::Hash,
+        }
+    }
+}
+
+/// A value that is present and has not expired.
+pub(super) type Live<'a> = Option<&'a Object>;
+
+/// What a command does to the state.
+pub(super) enum Change {
+    /// Nothing.
+    Keep,
+    /// The state becomes this.
+    To(State),
+}
+
+/// What a command does and answers, or why it was refused.
+pub(super) type Step = Result<(Change, Reply), Fault>;
+
+/// Answers without changing anything.
+pub(super) fn keep(reply: Reply) -> Step {
+    Ok((Change::Keep, reply))
+}
+
+/// Puts `data` in place of the old value, whose time of expiry stays.
+pub(super) fn replace(live: Live<'_>, data: Data, reply: Reply) -> Step {
+    let expires_at = live.and_then(|object| object.expires_at);
+    Ok((Change::To(Some(Object { data, expires_at })), reply))
+}
+
+/// Removes the key.
+pub(super) fn remove(reply: Reply) -> Step {
+    Ok((Change::To(None), reply))
+}
+
+/// A length or count as Redis answers it.
+pub(super) fn int(count: usize) -> Reply {
+    Reply::Int(count as i64)
+}
+
+/// `start..=stop` as `LRANGE`, `LTRIM` and `GETRANGE` count, negative from the end, clipped to a sequence of
+/// `length`; `None` if nothing is left.
+pub(super) fn clip(start: i64, stop: i64, length: usize) -> Option<(usize, usize)> {
+    let length = length as i64;
+    let from_end = |index: i64| if index < 0 { length.saturating_add(index).max(0) } else { index };
+    let first = from_end(start);
+    // A stop before the first item is not clipped to it, or the first would be answered.
+    let last = if stop < 0 { length.saturating_add(stop) } else { stop.min(length - 1) };
+    (first <= last && first < length).then_some((first as usize, last as usize))
+}
+
+fn run(live: Live<'_>, command: &Command, at_ms: u64) -> Step {
+    match command {
+        Command::Get => strings::get(live),
+        Command::StrLen => strings::len(live),
+        Command::GetRange(start, end) => strings::get_range(live, *start, *end),
+        Command::Exists => keep(int(usize::from(live.is_some()))),
+        Command::Type => keep(Reply::Simple(live.map_or(TypeName::None, |object| object.data.type_name()))),
+        Command::Ttl(form) => keep(Reply::Int(ttl(live, *form, at_ms))),
+        Command::ListLen => lists::len(live),
+        Command::ListRange(start, stop) => lists::range(live, *start, *stop),
+        Command::ListIndex(index) => lists::index(live, *index),
+        Command::HashGet(field) => hashes::get(live, field),
+        Command::HashGetMany(fields) => hashes::get_many(live, fields),
+        Command::HashExists(field) => hashes::exists(live, field),
+        Command::HashGetAll => hashes::get_all(live),
+        Command::HashKeys => hashes::keys(live),
+        Command::HashValues => hashes::values(live),
+        Command::HashLen => hashes::len(live),
+        Command::Set(set) => strings::set(live, set, at_ms),
+        Command::GetDel => strings::get_del(live),
+        Command::GetEx(expires_at) => strings::get_ex(live, *expires_at, at_ms),
+        Command::Delete if live.is_some() => remove(Reply::Int(1)),
+        Command::Delete => keep(Reply::Int(0)),
+        Command::DeleteIfEqual(value) => strings::delete_if_equal(live, value),
+        Command::Append(value) => strings::append(live, value),
+        Command::SetRange(offset, value) => strings::set_range(live, *offset, value),
+        Command::IncrBy(by) => strings::incr_by(live, *by),
+        Command::IncrByFloat(by) => strings::incr_by_float(live, *by),
+        Command::Expire(at, condition) => expire(live, *at, *condition, at_ms),
+        Command::Persist => persist(live),
+        Command::ListPush(end, items) => lists::push(live, *end, items),
+        Command::ListPop(end, count) => lists::pop(live, *end, *count),
+        Command::ListTrim(start, stop) => lists::trim(live, *start, *stop),
+        Command::ListRemove(count, value) => lists::remove(live, *count, value),
+        Command::HashSet(pairs) => hashes::set(live, pairs),
+        Command::HashDelete(fields) => hashes::delete(live, fields),
+        Command::HashIncrBy(field, by) => hashes::incr_by(live, field, *by),
+    }
+}
+
+fn ttl(live: Live<'_>, form: TtlForm, at_ms: u64) -> i64 {
+    let Some(object) = live else { return -2 };
+    let Some(end) = object.expires_at else { return -1 };
+    let round = |ms: u64| ms.saturating_add(500) / 1000;
+    let answer = match form {
+        TtlForm::Seconds => round(end - at_ms),
+        TtlForm::Millis => end - at_ms,
+        TtlForm::AtSeconds => round(end),
+        TtlForm::AtMillis => end,
+    };
+    answer as i64
+}
+
+fn expire(live: Live<'_>, at: u64, condition: ExpireIf, at_ms: u64) -> Step {
+    let Some(object) = live else { return keep(Reply::Int(0)) };
+    let met = match (condition, object.expires_at) {
+        (ExpireIf::Always, _) | (ExpireIf::None | ExpireIf::Earlier, None) | (ExpireIf::Some, Some(_)) => {
+            true
+        }
+        // No time of expiry counts as an endless one.
+        (ExpireIf::None, Some(_)) | (ExpireIf::Some | ExpireIf::Later | ExpireIf::SomeEarlier, None) => false,
+        (ExpireIf::Later, Some(now)) => at > now,
+        (ExpireIf::Earlier | ExpireIf::SomeEarlier, Some(now)) => at < now,
+    };
+    if !met {
+        keep(Reply::Int(0))
+    } else if at <= at_ms {
+        remove(Reply::Int(1))
+    } else {
+        let object = Object { data: object.data.clone(), expires_at: Some(at) };
+        Ok((Change::To(Some(object)), Reply::Int(1)))
+    }
+}
+
+fn persist(live: Live<'_>) -> Step {
+    match live {
+        Some(Object { data, expires_at: Some(_) }) => {
+            Ok((Change::To(Some(Object { data: data.clone(), expires_at: None })), Reply::Int(1)))
+        }
+        _ => keep(Reply::Int(0)),
+    }
 }

@@ -1,13 +1,19 @@
 //! Encodings of values.
 
+use super::{Hash, List};
+use bytes::Bytes;
+use minicbor::bytes::ByteSlice;
+use minicbor::encode::Write;
+use minicbor::{
+    Decode, Decoder, Encode, Encoder, decode::Error as DecodeError, encode::Error as EncodeError,
+};
+
 /// `HMGET`'s reply.
-pub mod options {
-    use bytes::Bytes;
-    use minicbor::encode::Write;
-    use minicbor::{Decoder, Encoder, decode::Error as DecodeError, encode::Error as EncodeError};
+pub(super) mod options {
+    use super::{ByteSlice, Bytes, DecodeError, Decoder, EncodeError, Encoder, Write};
 
     /// Writes each string, or null.
-    pub fn encode<C, W: Write>(
+    pub(crate) fn encode<C, W: Write>(
         value: &[Option<Bytes>],
         e: &mut Encoder<W>,
         _: &mut C,
@@ -23,9 +29,53 @@ pub mod options {
     }
 
     /// Grows with what is really there, whatever the count claims.
-    pub fn decode<'b, C>(d: &mut Decoder<'b>, _: &mut C) -> Result<Vec<Option<Bytes>>, DecodeError> {
-        d.array_iter::<Option<&minicbor::bytes::ByteSlice>>()?
+    pub(crate) fn decode<C>(d: &mut Decoder<'_>, _: &mut C) -> Result<Vec<Option<Bytes>>, DecodeError> {
+        d.array_iter::<Option<&ByteSlice>>()?
             .map(|item| item.map(|b| b.map(|b| Bytes::copy_from_slice(b))))
             .collect()
+    }
+}
+
+/// The items, from the left.
+impl<C> Encode<C> for List {
+    fn encode<W: Write>(&self, e: &mut Encoder<W>, _: &mut C) -> Result<(), EncodeError<W::Error>> {
+        e.array(self.len() as u64)?;
+        for item in self.iter() {
+            e.bytes(item)?;
+        }
+        Ok(())
+    }
+}
+
+/// Grows with what is really there, whatever the count claims.
+impl<'b, C> Decode<'b, C> for List {
+    fn decode(d: &mut Decoder<'b>, _: &mut C) -> Result<Self, DecodeError> {
+        let items = d.array_iter::<&ByteSlice>()?;
+        let list: Self =
+            items.map(|item| item.map(|b| Bytes::copy_from_slice(b))).collect::<Result<_, _>>()?;
+        if list.is_empty() { Err(DecodeError::message("an empty list")) } else { Ok(list) }
+    }
+}
+
+/// A map, in the order of the names.
+impl<C> Encode<C> for Hash {
+    fn encode<W: Write>(&self, e: &mut Encoder<W>, _: &mut C) -> Result<(), EncodeError<W::Error>> {
+        e.map(self.len() as u64)?;
+        for (field, value) in self.iter() {
+            e.bytes(field)?.bytes(value)?;
+        }
+        Ok(())
+    }
+}
+
+/// Grows with what is really there, whatever the count claims; of equal names the last one counts.
+impl<'b, C> Decode<'b, C> for Hash {
+    fn decode(d: &mut Decoder<'b>, _: &mut C) -> Result<Self, DecodeError> {
+        let fields = d.map_iter::<&ByteSlice, &ByteSlice>()?;
+        let owned = |(field, value): (&ByteSlice, &ByteSlice)| {
+            (Bytes::copy_from_slice(field), Bytes::copy_from_slice(value))
+        };
+        let hash: Self = fields.map(|pair| pair.map(owned)).collect::<Result<_, _>>()?;
+        if hash.is_empty() { Err(DecodeError::message("an empty hash")) } else { Ok(hash) }
     }
 }

@@ -4,9 +4,19 @@
 //! has expired is judged by a time carried in the request, never by the clock of whoever executes it.
 
 mod apply;
+mod collections;
 mod encoding;
+mod extended;
+mod hashes;
+mod lists;
+mod strings;
+#[cfg(test)]
+mod tests;
 
 pub use apply::apply;
+pub use collections::{Hash, ITEM_OVERHEAD, List};
+pub use extended::Extended;
+pub use strings::integer;
 
 use bytes::Bytes;
 use minicbor::{Decode, Encode};
@@ -15,23 +25,32 @@ use minicbor::{Decode, Encode};
 pub type State = Option<Object>;
 
 /// A value and when it ends.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
 pub struct Object {
     /// The value.
+    #[n(0)]
     pub data: Data,
     /// Milliseconds since the Unix epoch from which on the key counts as absent.
+    #[n(1)]
     pub expires_at: Option<u64>,
 }
 
 /// A value of one of Redis's types. Cheap to clone.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
 pub enum Data {
     /// A string of bytes.
-    Str(Bytes),
-    /// A list; never empty. Shared between versions, so that a push costs the same however long it is.
-    List(imbl::Vector<Bytes>),
-    /// A hash; never empty. Shared between versions likewise.
-    Hash(imbl::OrdMap<Bytes, Bytes>),
+    #[n(0)]
+    Str(
+        #[n(0)]
+        #[cbor(with = "crate::wire::blob")]
+        Bytes,
+    ),
+    /// A list; never empty.
+    #[n(1)]
+    List(#[n(0)] List),
+    /// A hash; never empty.
+    #[n(2)]
+    Hash(#[n(0)] Hash),
 }
 
 /// Marks one version of a key's value: equal versions mean that nothing was written between. `WATCH`
@@ -173,7 +192,7 @@ pub enum Command {
     IncrBy(#[n(0)] i64),
     /// `INCRBYFLOAT`.
     #[n(24)]
-    IncrByFloat(#[n(0)] f64),
+    IncrByFloat(#[n(0)] Extended),
     /// `EXPIRE` and its kin.
     #[n(25)]
     Expire(#[n(0)] u64, #[n(1)] ExpireIf),
@@ -328,6 +347,9 @@ pub enum ExpireIf {
     /// `LT`: only to an earlier time.
     #[n(4)]
     Earlier,
+    /// `XX LT`: only to an earlier time than the one that there must be.
+    #[n(5)]
+    SomeEarlier,
 }
 
 /// An end of a list.
@@ -446,6 +468,18 @@ pub enum Answer {
     Version(#[n(0)] Version),
 }
 
-/// The most bytes that a command may let a value grow to, lists and hashes with 16 bytes an item. Fixed, as all
+/// The most bytes that a command may let a value grow to, lists and hashes with [`ITEM_OVERHEAD`] an item. Fixed, as all
 /// replicas must decide alike, and far below the largest frame between nodes.
 pub const OBJECT_LIMIT: usize = 32 * 1024 * 1024;
+
+impl TypeName {
+    /// The name as Redis writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::String => "string",
+            Self::List => "list",
+            Self::Hash => "hash",
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! One key's rmws: instances not yet executed, and what executing the others has left.
+//!
+//! All rmws of a key interfere, and every replica executes them in the same order. So the state after any
+//! number of executions is one of a single sequence of states, and a replica that has fallen behind may take a
+//! peer's state in place of the instances that led to it: an instance can be forgotten as soon as it is executed.
+
+use super::carstamp::Held;
+use super::instance::{Instance, InstanceId, Phase, Proposal, Rmw};
+use super::message::{Conflict, OpId};
+use super::record::Head;
+use crate::object::{Answer, apply};
+use crate::topology::{ClientId, Region};
+use minicbor::{Decode, Encode};
+use std::collections::BTreeMap;
+
+/// The result of the last rmw of one lane of one client on this key.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct Remembered {
+    /// The client.
+    #[n(0)]
+    pub client: ClientId,
+    /// Which of its concurrent rmws.
+    #[n(1)]
+    pub lane: u32,
+    /// The client's number for the request; a lower one of the same lane is over.
+    #[n(2)]
+    pub request: u64,
+    /// The client's time, ms.
+    #[n(3)]
+    pub at_ms: u64,
+    /// The answer.
+    #[n(4)]
+    pub answer: Answer,
+    /// The carstamp that it created.
+    #[n(5)]
+    pub carstamp: super::carstamp::Carstamp,
+}
+
+/// What executing rmws has left: the same at every replica after the same number of executions.
+#[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
+pub struct ChainState {
+    /// For each row, up to which index its instances are executed.
+    #[n(0)]
+    pub executed: Vec<u64>,
+    /// For each row, the last executed index that was not a Nop.
+    #[n(1)]
+    pub latest: Vec<u64>,
+    /// The result of the rmw executed last (`prev` in Gryff).
+    #[n(2)]
+    pub previous: Held,
+    /// The newest client time among executed rmws, ms.
+    #[n(3)]
+    pub newest_ms: u64,
+    /// The last result of each lane.
+    #[n(4)]
+    pub results: Vec<Remembered>,
+}
+
+/// A key's rmws at one replica.
+#[derive(Debug)]
+pub(super) struct Chain {
+    /// For each row, up to which index instances are executed here; they are no longer in `instances`.
+    pub(super) executed: Vec<u64>,
+    /// As in [`ChainState`]: lets a replica tell whether an executed instance was a Nop.
+    pub(super) latest: Vec<u64>,
+    /// As in [`ChainState`].
+    pub(super) previous: Held,
+    newest_ms: u64,
+    results: BTreeMap<(ClientId, u32), Remembered>,
+    /// Lanes whose results were forgotten since the host last asked, to be forgotten on disk too.
+    pub(super) forgotten: Vec<(ClientId, u32)>,
+    /// Instances not executed here.
+    pub(super) instances: BTreeMap<InstanceId, Instance>,
+}
+
+/// What executing an instance came to.
+#[derive(Debug, PartialEq)]
+pub(super) enum Execution {
+    /// It did nothing, and never will.
+    Nop,
+    /// The operation took effect, now or in another instance before; this is its result.
+    Done(Box<Remembered>),
+    /// It took no effect in this instance, and whether it did in another one is no longer known.
+    Forgotten,
+}
+
+/// What can be executed now, and what stands in the way of the rest.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Plan {
+    /// Instances in the order in which to execute them.
+    pub(super) order: Vec<InstanceId>,
+    /// Instances that committed ones wait for and that are not committed here.
+    pub(super) missing: Vec<InstanceId>,
+}
+
+impl Chain {
+    pub(super) fn new(regions: u8) -> Self {
+        let rows = usize::from(regions);
+        Self {
+            executed: vec![0; rows],
+            latest: vec![0; rows],
+            previous: Held::default(),
+            newest_ms: 0,
+            results: BTreeMap::new(),
+            forgotten: Vec::new(),
+            instances: BTreeMap::new(),
+        }
+    }
+
+    /// Takes back what was on disk.
+    pub(super) fn restore(&mut self, head: Head) {
+        let rows = self.executed.len();
+        self.executed = head.executed;
+        self.executed.resize(rows, 0);
+        self.latest = head.latest;
+        self.latest.resize(rows, 0);
+        self.previous = head.previous;
+        self.newest_ms = head.newest_ms;
+    }
+
+    /// Takes back a remembered result.
+    pub(super) fn restore_result(&mut self, result: Remembered) {
+        self.results.insert((result.client, result.lane), result);
+    }
+
+    /// What executing has left, apart from the results, for the disk.
+    pub(super) fn head(&self) -> Head {
+        Head {
+            executed: self.executed.clone(),
+            latest: self.latest.clone(),
+            previous: self.previous.clone(),
+            newest_ms: self.newest_ms,
+        }
+    }
+
+    /// How many instances are executed here. Tells of two replicas' states which is the later one.
+    pub(super) fn progress(&self) -> u64 {
+        self.executed.iter().sum()
+    }
+
+    pub(super) fn is_executed(&self, id: InstanceId) -> bool {
+        self.executed.get(id.row.index()).is_some_and(|last| id.index <= *last)
+    }
+
+    /// The instances that a new one must be ordered with: for each row, the last one of which a command is known.
+    pub(super) fn dependencies(&self) -> Vec<u64> {
+        let mut last = self.executed.clone();
+        for (id, instance) in &self.instances {
+            if instance.phase >= Phase::PreAccepted {
+                let entry = &mut last[id.row.index()];
+                *entry = (*entry).max(id.index);
+            }
+        }
+        last
+    }
+
+    /// The next free index of a row: for the row's own replica, which stores an instance before it sends it.
+    pub(super) fn next_index(&self, row: Region) -> u64 {
+        let open = self.instances.keys().filter(|id| id.row == row).map(|id| id.index).max();
+        open.unwrap_or(0).max(self.executed[row.index()]) + 1
+    }
+
+    /// The result of an operation, if it is executed and remembered.
+    pub(super) fn result_of(&self, op: OpId, lane: u32) -> Option<&Remembered> {
+        self.results.get(&(op.client, lane)).filter(|result| result.request == op.request)
+    }
+
+    /// Other instances that speak against `id` having been committed with its initial proposal: they are not
+    /// among its dependencies, nor it among theirs (EPaxos*, Validate).
+    pub(super) fn conflicts(&self, id: InstanceId, initial: &Proposal) -> Vec<Conflict> {
+        let attributes = &initial.attributes;
+        // An executed instance waited for all its dependencies, and `id` is not executed here.
+        let executed = self
+            .latest
+            .iter()
+            .enumerate()
+            .filter(|(row, last)| **last > attributes.dependencies[*row] && Region(*row as u8) != id.row);
+        let executed = executed.map(|(row, last)| Conflict {
+            id: InstanceId { row: Region(row as u8), index: *last },
+            committed: true,
+        });
+        let open = self.instances.iter().filter(|(other, _)| **other != id && !attributes.includes(**other));
+        let open = open.filter_map(|(other, instance)| {
+            let known = match instance.phase {
+                Phase::Committed => instance.proposal.rmw.is_some().then_some(&instance.proposal),
+                _ => instance.initial.as_ref(),
+            };
+            let against = known.is_some_and(|known| !depends(*other, &known.attributes, id));
+            against.then_some(Conflict { id: *other, committed: instance.phase == Phase::Committed })
+        });
+        executed.chain(open).collect()
+    }
+
+    /// Whether a conflict still speaks against `id`: `Some(true)` if it is decided and does, `Some(false)` if
+    /// it is decided and does not, `None` if it is not decided here.
+    pub(super) fn verdict(&self, conflict: InstanceId, id: InstanceId) -> Option<bool> {
+        if self.is_executed(conflict) {
+            // Executed while `id` is not: it does not depend on `id`, unless it was a Nop.
+            return Some(self.latest[conflict.row.index()] >= conflict.index);
+        }
+        let instance = self.instances.get(&conflict).filter(|i| i.phase == Phase::Committed)?;
+        Some(instance.proposal.rmw.is_some() && !depends(conflict, &instance.proposal.attributes, id))
+    }
+
+    /// What can be executed: strongly connected components of the dependency graph of committed instances, in
+    /// reverse topological order; inside a component by index, then row. Any order that all replicas share
+    /// would do there, because an rmw answers only after execution.
+    pub(super) fn plan(&self) -> Plan {
+        let mut search =
+            Tarjan { chain: self, nodes: BTreeMap::new(), stack: Vec::new(), plan: Plan::default() };
+        for (id, instance) in &self.instances {
+            if instance.phase == Phase::Committed && !search.nodes.contains_key(id) {
+                search.run(*id);
+            }
+        }
+        search.plan.missing.sort_unstable();
+        search.plan.missing.dedup();
+        search.plan
+    }
+
+    /// The unexecuted instances that one waits for: the last one of each row that it depends on, and its own
+    /// predecessor. The others of a row come before its last one, because each depends on its predecessor.
+    fn edges(&self, id: InstanceId) -> impl Iterator<Item = InstanceId> + '_ {
+        let attributes = self.instances.get(&id).map(|instance| &instance.proposal.attributes);
+        self.executed.iter().enumerate().filter_map(move |(row, executed)| {
+            let region = Region(row as u8);
+            let listed = attributes.and_then(|a| a.dependencies.get(row)).copied().unwrap_or(0);
+            // A Nop lists nothing and another's dependency may name the instance itself.
+            let last = if region == id.row { id.index - 1 } else { listed };
+            (last > *executed).then_some(InstanceId { index: last, row: region })
+        })
+    }
+
+    /// Executes the next instance of a plan, whose proposal is final (Gryff Alg. 4).
+    ///
+    /// `horizon_ms`: how long results are remembered. An operation that is older than the newest by more than
+    /// that takes no effect, so that forgetting a result can never make its operation happen twice.
+    pub(super) fn execute(&mut self, id: InstanceId, horizon_ms: u64) -> Execution {
+        let instance = self.instances.remove(&id).expect("a plan names instances of the chain");
+        assert!(instance.phase == Phase::Committed, "only final instances are executed");
+        let row = id.row.index();
+        assert!(self.executed[row] + 1 == id.index, "rows are executed in order");
+        self.executed[row] = id.index;
+        let Some(rmw) = instance.proposal.rmw else { return Execution::Nop };
+        self.latest[row] = id.index;
+        let execution = self.execute_once(&rmw, &instance.proposal.attributes.base, horizon_ms);
+        if self.progress().is_multiple_of(FORGET_EVERY) {
+            let oldest = self.newest_ms.saturating_sub(horizon_ms);
+            let forgotten = &mut self.forgotten;
+            self.results.retain(|lane, result| {
+                let keep = result.at_ms >= oldest;
+                if !keep {
+                    forgotten.push(*lane);
+                }
+                keep
+            });
+        }
+        execution
+    }
+
+    fn execute_once(&mut self, rmw: &Rmw, base: &super::instance::Base, horizon_ms: u64) -> Execution {
+        let lane = (rmw.op.client, rmw.lane);
+        if let Some(result) = self.results.get(&lane)
+            && result.request >= rmw.op.request
+        {
+            return if result.request == rmw.op.request {
+                Execution::Done(Box::new(result.clone()))
+            } else {
+                Execution::Forgotten
+            };
+        }
+        if rmw.at_ms.saturating_add(horizon_ms) < self.newest_ms {
+            return Execution::Forgotten;
+        }
+        let on = if base.carstamp > self.previous.carstamp {
+            assert!(base.carstamp.is_write(), "the rmw that made the base is executed before this one");
+            Held { value: base.value.clone(), carstamp: base.carstamp }
+        } else {
+            std::mem::take(&mut self.previous)
+        };
+        let Some(carstamp) = on.carstamp.next_rmw() else {
+            self.previous = on;
+            return Execution::Forgotten;
+        };
+        let (value, answer) = apply(&on.value, on.carstamp.version(), &rmw.action, rmw.at_ms);
+        self.previous = Held { value, carstamp };
+        self.newest_ms = self.newest_ms.max(rmw.at_ms);
+        let result = Remembered {
+            client: rmw.op.client,
+            lane: rmw.lane,
+            request: rmw.op.request,
+            at_ms: rmw.at_ms,
+            answer,
+            carstamp,
+        };
+        self.results.insert(lane, result.clone());
+        Execution::Done(Box::new(result))
+    }
+
+    /// What executing has left, for a peer that is behind.
+    pub(super) fn state(&self) -> ChainState {
+        ChainState {
+            executed: self.executed.clone(),
+            latest: self.latest.clone(),
+            previous: self.previous.clone(),
+            newest_ms: self.newest_ms,
+            results: self.results.values().cloned().collect(),
+        }
+    }
+
+    /// Takes a peer's state if it is a later one. Answers whether it was, with the instances that it covers.
+    pub(super) fn adopt(&mut self, state: ChainState) -> Option<Vec<InstanceId>> {
+        let rows = self.executed.len();
+        if state.executed.len() != rows || state.latest.len() != rows {
+            return None;
+        }
+        let ahead = state.executed.iter().zip(&self.executed).all(|(theirs, mine)| theirs >= mine);
+        if !ahead || state.executed == self.executed {
+            return None;
+        }
+        self.executed = state.executed;
+        self.latest = state.latest;
+        self.previous = state.previous;
+        self.newest_ms = state.newest_ms;
+        let before = std::mem::take(&mut self.results);
+        self.results = state.results.into_iter().map(|r| ((r.client, r.lane), r)).collect();
+        self.forgotten.extend(before.into_keys().filter(|lane| !self.results.contains_key(lane)));
+        let covered: Vec<_> = self.instances.keys().copied().filter(|id| self.is_executed(*id)).collect();
+        for id in &covered {
+            self.instances.remove(id);
+        }
+        Some(covered)
+    }
+}
+
+/// Old results are looked for once in so many executions, at the same ones on every replica.
+const FORGET_EVERY: u64 = 64;
+
+/// Whether instance `of`, with these attributes, waits for `on`: as listed, or as a predecessor in its row.
+fn depends(of: InstanceId, attributes: &super::instance::Attributes, on: InstanceId) -> bool {
+    attributes.includes(on) || (of.row == on.row && on.index < of.index)
+}
+
+/// Tarjan's search for strongly connected components, without recursion: a component can be as long as the
+/// number of clients, and the stack of a thread is bounded.
+struct Tarjan<'a> {
+    chain: &'a Chain,
+    nodes: BTreeMap<InstanceId, Node>,
+    stack: Vec<InstanceId>,
+    plan: Plan,
+}
+
+struct Node {
+    order: usize,
+    low: usize,
+    on_stack: bool,
+    /// It, or something that it waits for, is not committed.
+    blocked: bool,
+}
+
+impl Tarjan<'_> {
+    fn run(&mut self, root: InstanceId) {
+        let mut path: Vec<(InstanceId, Vec<InstanceId>)> = Vec::new();
+        self.enter(root, &mut path);
+        while let Some((id, edges)) = path.last_mut() {
+            let id = *id;
+            if let Some(next) = edges.pop() {
+                if let Some(node) = self.nodes.get(&next) {
+                    let (order, on_stack, blocked) = (node.order, node.on_stack, node.blocked);
+                    self.lower(id, on_stack.then_some(order), blocked);
+                } else if self.chain.instances.get(&next).is_some_and(|i| i.phase == Phase::Committed) {
+                    self.enter(next, &mut path);
+                } else {
+                    self.plan.missing.push(next);
+                    self.lower(id, None, true);
+                }
+            } else {
+                path.pop();
+                let (low, blocked) = self.leave(id);
+                if let Some((parent, _)) = path.last() {
+                    self.lower(*parent, Some(low), blocked);
+                }
+            }
+        }
+    }
+
+    fn enter(&mut self, id: InstanceId, path: &mut Vec<(InstanceId, Vec<InstanceId>)>) {
+        let order = self.nodes.len();
+        self.nodes.insert(id, Node { order, low: order, on_stack: true, blocked: false });
+        self.stack.push(id);
+        path.push((id, self.chain.edges(id).collect()));
+    }
+
+    fn lower(&mut self, id: InstanceId, low: Option<usize>, blocked: bool) {
+        let node = self.nodes.get_mut(&id).expect("on the path, so entered");
+        node.low = low.map_or(node.low, |low| node.low.min(low));
+        node.blocked |= blocked;
+    }
+
+    /// Ends a node; if it is the first of its component, the component is complete.
+    fn leave(&mut self, id: InstanceId) -> (usize, bool) {
+        let Node { order, low, blocked, .. } = self.nodes[&id];
+        if low == order {
+            let start = self.stack.iter().rposition(|other| *other == id).expect("entered and not yet left");
+            let mut component = self.stack.split_off(start);
+            let blocked = component.iter().any(|member| self.nodes[member].blocked);
+            for member in &component {
+                let node = self.nodes.get_mut(member).expect("on the stack, so entered");
+                node.on_stack = false;
+                node.blocked = blocked;
+            }
+            if !blocked {
+                component.sort_unstable();
+                self.plan.order.append(&mut component);
+            }
+            return (low, blocked);
+        }
+        (low, blocked)
+    }
+}

@@ -1,0 +1,110 @@
+//! Gryff: shared registers for reads and writes, consensus only for read-modify-writes, unified by carstamps
+//! (Burke, Cheng, Lloyd: *Gryff: Unifying Consensus and Shared Registers*, NSDI 2020), and Gryff-RSC, whose reads
+//! answer after one round (Helt, Burke, Levy, Lloyd: *Regular Sequential Serializability and Regular Sequential
+//! Consistency*, SOSP 2021, with its technical report).
+//!
+//! # Guarantee
+//! `gryff` is linearizable. `gryff-rsc` is regular sequentially consistent (RSC). Reads and writes end whenever a
+//! majority of replicas answers; rmws need that and, after a coordinator's death, a recovery.
+//!
+//! # Assumptions
+//! 2f+1 replicas, f of which may stop or be away. A replica that comes back has all it had stored. Messages may be
+//! lost, doubled, delayed and reordered. No clock is trusted: times only judge expiry and how long results are
+//! remembered.
+//!
+//! # From the papers to the code
+//! | Gryff | here | departs |
+//! |---|---|---|
+//! | §3.2 carstamps | [`carstamp`] | plain lexicographic order; the printed comparison is wrong |
+//! | Alg. 1 read, §5 and Alg. 7 read proxy | [`replica`] `on_read`, `advance_read`; [`client`] without proxy | the proxy's vote is what it held at the start; holders are counted by carstamp |
+//! | Alg. 1 write | [`client`] `on_write1_reply` | a coordinator never uses a timestamp twice |
+//! | Alg. 2 `Apply` | [`replica`] `apply` | no |
+//! | Alg. 3 rmw coordinator | [`coordinate`] `propose`, `advance_pre_accept`, `finish` | fast quorum n-1 (a smaller one can't recover the base); with three replicas the pair rule; carstamps are compared, not structs |
+//! | Alg. 4 execution, `prev` | [`chain`] `plan`, `execute` | `prev` per key; results remembered per lane, so that a retry takes effect once |
+//! | Alg. 5, 6 recovery | [`recovery`] | EPaxos* with two ballots in place of the printed one |
+//! | RSS/RSC Alg. 3-5, §7.1 Gryff-RSC | [`client`] `note_unsettled`, `go_on` | **corrected**: what was read is settled before the next operation begins; the published piggyback does not give RSC (see `docs/engines/gryff.md`) |
+//! | not in the papers | [`sync`] | replicas compare what they hold, so that copies become whole again |
+//!
+//! # A departure in the shape of things
+//! Each key has its own instance space ([`instance::InstanceId`]), and an executed instance is forgotten at once:
+//! whoever asks for it is sent the key's state instead ([`chain::ChainState`]). So the log needs no truncation
+//! protocol, and a replica that is away for long does not make the others keep anything for it.
+
+pub mod carstamp;
+mod chain;
+mod client;
+mod coordinate;
+pub mod instance;
+pub mod message;
+mod read;
+pub mod record;
+mod recovery;
+mod registers;
+mod replica;
+mod sync;
+
+pub use chain::{ChainState, Remembered};
+pub use client::Client;
+pub use message::Message;
+pub use record::Record;
+pub use replica::Replica;
+
+use crate::machine::{self, Place};
+use crate::object::{Action, Answer, apply};
+use crate::planted::Planted;
+use crate::registry::Settings;
+use crate::topology::{ClientId, ReplicaId};
+use carstamp::Held;
+
+/// Which of the two protocols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consistency {
+    /// Gryff: a read whose value is not known on a quorum writes it back before it answers.
+    Linearizable,
+    /// Gryff-RSC, corrected: it answers first, and the session's next operation waits for the write-back.
+    Rsc,
+    /// Gryff-RSC as published: what was read is sent along with the next operation's first phase. **Not RSC**; it
+    /// exists to reproduce the published figures.
+    RscAsPublished,
+}
+
+/// The engine: makes Gryff's machines.
+#[derive(Clone, Debug)]
+pub struct Gryff {
+    pub(crate) consistency: Consistency,
+    pub(crate) settings: Settings,
+}
+
+impl Gryff {
+    /// Gryff, which is linearizable.
+    pub fn linearizable(settings: Settings) -> Self {
+        Self { consistency: Consistency::Linearizable, settings }
+    }
+
+    /// Gryff-RSC: corrected, unless the settings ask for the rule as published.
+    pub fn rsc(settings: Settings) -> Self {
+        let as_published = settings.rsc_as_published || settings.plant.has(Planted::PiggybackDependency);
+        let consistency = if as_published { Consistency::RscAsPublished } else { Consistency::Rsc };
+        Self { consistency, settings }
+    }
+}
+
+impl machine::Engine for Gryff {
+    type Message = Message;
+    type Record = Record;
+    type Replica = Replica;
+    type Client = Client;
+
+    fn replica(&self, id: ReplicaId, place: Place, records: Vec<Record>) -> Replica {
+        Replica::new(self.clone(), id, place, records)
+    }
+
+    fn client(&self, id: ClientId, place: Place) -> Client {
+        Client::new(self.clone(), id, place)
+    }
+}
+
+/// What a read answers of the version it has found.
+fn answer_read(held: &Held, action: &Action, at_ms: u64) -> Answer {
+    apply(&held.value, held.carstamp.version(), action, at_ms).1
+}

@@ -1,0 +1,117 @@
+//! Keeping replicas alike without being asked: what one missed (a lost message, a time away) reaches it from a
+//! peer. Reads and rmws are right without it; it makes copies whole again and lets replicas agree at rest.
+
+use super::chain::ChainState;
+use super::message::{Compared, Keyed, Message};
+use super::record::Record;
+use super::replica::{Alarm, Out, Replica};
+use crate::clock::Now;
+use crate::topology::Address;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// How many differing buckets are looked into at a time.
+const BUCKETS_AT_ONCE: usize = 16;
+
+/// How many keys are sent for one bucket at a time.
+const KEYS_AT_ONCE: usize = 1_000;
+
+impl Replica {
+    pub(super) fn schedule_compare(&mut self, now: Now, out: &mut Out) {
+        self.alarms.set(now.monotonic + self.engine.settings.sync, Alarm::Compare, out);
+    }
+
+    /// Shows one peer, each in turn, digests of the buckets that have been quiet since last time.
+    pub(super) fn on_compare_alarm(&mut self, now: Now, out: &mut Out) {
+        self.schedule_compare(now, out);
+        let peers: Vec<_> = self.others().collect();
+        let Some(peer) = peers.get(self.compare_with % peers.len().max(1)) else { return };
+        self.compare_with += 1;
+        let current = self.registers.digests();
+        let quiet =
+            |(bucket, digest): (usize, &u64)| (self.compared.get(bucket) == Some(digest)).then_some(*digest);
+        let digests = current.iter().enumerate().map(quiet).collect();
+        out.send(self.peer(*peer), Message::Compare { digests });
+        self.compared = current.to_vec();
+    }
+
+    pub(super) fn on_compare(&mut self, from: Address, digests: &[Option<u64>], out: &mut Out) {
+        let current = self.registers.digests();
+        if digests.len() != current.len() {
+            return;
+        }
+        let differing = digests.iter().zip(current).enumerate().filter(|(bucket, (theirs, mine))| {
+            let quiet = self.compared.get(*bucket) == Some(*mine);
+            quiet && theirs.is_some_and(|theirs| theirs != **mine)
+        });
+        for (bucket, _) in differing.take(BUCKETS_AT_ONCE) {
+            let keys = self.registers.bucket(bucket);
+            out.send(from, Message::Differ { bucket: bucket as u32, keys, ask: true });
+        }
+    }
+
+    pub(super) fn on_differ(
+        &mut self,
+        from: Address,
+        bucket: u32,
+        keys: &[Compared],
+        ask: bool,
+        out: &mut Out,
+    ) {
+        if bucket as usize >= self.registers.digests().len() {
+            return;
+        }
+        let theirs: BTreeMap<_, _> = keys.iter().map(|k| (&k.key, (k.carstamp, k.executed))).collect();
+        let mine = self.registers.bucket(bucket as usize);
+        let newer = mine.iter().filter(|compared| {
+            let (carstamp, executed) = theirs.get(&compared.key).copied().unwrap_or_default();
+            compared.carstamp > carstamp || compared.executed > executed
+        });
+        let newer: Vec<_> = newer.take(KEYS_AT_ONCE).map(|compared| compared.key.clone()).collect();
+        for key in &newer {
+            self.send_key_state(from, key, out);
+        }
+        if ask {
+            out.send(from, Message::Differ { bucket, keys: mine, ask: false });
+        }
+    }
+
+    /// Sends all that is held of a key: what led to it is no longer kept.
+    pub(super) fn send_key_state(&self, to: Address, key: &Bytes, out: &mut Out) {
+        let keyed = Keyed { key: key.clone(), held: self.registers.get(key) };
+        let chain = self.chains.get(key).map(super::chain::Chain::state);
+        out.send(to, Message::KeyState { keyed, chain });
+    }
+
+    /// Takes over what a peer holds of a key, as far as it is newer.
+    pub(super) fn on_key_state(&mut self, now: Now, keyed: Keyed, state: Option<ChainState>, out: &mut Out) {
+        let Keyed { key, held } = keyed;
+        self.apply(&key, &held, out);
+        let Some(state) = state else { return };
+        let results = state.results.clone();
+        let chain = self.chain(&key);
+        let Some(covered) = chain.adopt(state) else { return };
+        let (head, forgotten, progress) =
+            (chain.head(), std::mem::take(&mut chain.forgotten), chain.progress());
+        // The register is at least at the result of the last rmw executed.
+        let previous = head.previous.clone();
+        self.apply(&key, &previous, out);
+        self.counters.catch_up += 1;
+        out.output(Record::Head(key.clone(), head));
+        for (client, lane) in forgotten {
+            out.output(Record::Result(key.clone(), client, lane, None));
+        }
+        for result in results {
+            out.output(Record::Result(key.clone(), result.client, result.lane, Some(result)));
+        }
+        self.registers.set_executed(&key, progress);
+        for id in covered {
+            out.output(Record::Instance(key.clone(), id, None));
+            self.recoveries.remove(&(key.clone(), id));
+            // Whether it took effect is remembered with its lane; a second instance finds out, and answers
+            // only when a quorum has executed it.
+            self.propose_again(now, &key, id, out);
+        }
+        self.execute(now, &key, out);
+    }
+}
