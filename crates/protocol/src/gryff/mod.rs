@@ -42,6 +42,8 @@ mod recovery;
 mod registers;
 mod replica;
 mod sync;
+#[cfg(test)]
+mod tests;
 
 pub use chain::{ChainState, Remembered};
 pub use client::Client;
