@@ -5,8 +5,8 @@ use crate::machine::Effects;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Deadlines with what they are for. Nothing is cancelled: what is no longer of interest when its time comes
-/// is ignored by whoever set it, which costs less than keeping track.
+/// Deadlines with what they are for. Nothing is cancelled, which would cost more than most operations' deadlines
+/// are worth: what is over is dropped when it comes to the front.
 #[derive(Debug)]
 pub(crate) struct Alarms<T> {
     heap: BinaryHeap<Reverse<(Micros, T)>>,
@@ -30,8 +30,11 @@ impl<T: Ord> Alarms<T> {
         due.then(|| self.heap.pop()).flatten().map(|Reverse((_, what))| what)
     }
 
-    /// Ends the handling of a wake: asks for the next one.
-    pub(crate) fn rearm<M, O>(&mut self, effects: &mut Effects<M, O>) {
+    /// Ends the handling of a wake: asks for the next one that is still `open`.
+    pub(crate) fn rearm<M, O>(&mut self, open: impl Fn(&T) -> bool, effects: &mut Effects<M, O>) {
+        while self.heap.peek().is_some_and(|Reverse((_, what))| !open(what)) {
+            self.heap.pop();
+        }
         self.asked = None;
         self.ask(effects);
     }

@@ -648,7 +648,11 @@ impl machine::Client for Client {
                 Alarm::Settle(key) => self.on_settle_alarm(now, key, out),
             }
         }
-        self.alarms.rearm(out);
+        let open = |alarm: &Alarm| match alarm {
+            Alarm::Request(request) => self.open.contains_key(request),
+            Alarm::Settle(key) => self.unsettled.contains_key(key),
+        };
+        self.alarms.rearm(open, out);
     }
 
     fn on_regions(&mut self, partition: u16, nearest_first: &[Region]) {

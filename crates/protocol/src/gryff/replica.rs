@@ -149,13 +149,13 @@ impl Replica {
     }
 
     /// The other regions, the nearest first.
-    pub(super) fn others(&self) -> impl Iterator<Item = Region> + use<> {
+    pub(super) fn others(&self) -> impl Iterator<Item = Region> + '_ {
         let own = self.region();
-        self.place.nearest_first.clone().into_iter().filter(move |region| *region != own)
+        self.place.nearest_first.iter().copied().filter(move |region| *region != own)
     }
 
     /// The other regions to send a first phase to, when `answers` of them are needed.
-    pub(super) fn targets(&self, answers: usize) -> impl Iterator<Item = Region> + use<> {
+    pub(super) fn targets(&self, answers: usize) -> impl Iterator<Item = Region> + '_ {
         let count = if self.engine.settings.thrifty { answers } else { usize::MAX };
         self.others().take(count)
     }
@@ -427,7 +427,14 @@ impl machine::Replica for Replica {
                 Alarm::Compare => self.on_compare_alarm(now, out),
             }
         }
-        self.alarms.rearm(out);
+        let (reads, chains, coordinations) = (&self.reads, &self.chains, &self.coordinations);
+        let open = |alarm: &Alarm| match alarm {
+            Alarm::Read(op) => reads.contains_key(op),
+            Alarm::Coordinate(key, index) => coordinations.contains_key(&(key.clone(), *index)),
+            Alarm::Watch(key, id) => chains.get(key).is_some_and(|chain| !chain.is_executed(*id)),
+            Alarm::Compare => true,
+        };
+        self.alarms.rearm(open, out);
     }
 
     fn on_regions(&mut self, nearest_first: &[Region]) {
