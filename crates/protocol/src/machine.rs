@@ -6,9 +6,11 @@
 //!
 //! # What a host must keep
 //! - **Durability**: no message and no completion leaves a host before the records that the same or an
-//!   earlier step stored are durable, in the chosen durability mode. A replica rebuilt from its records is
-//!   then just a slow one. Hosts gather the effects of many steps, commit them once, then send.
-//! - **Identity**: a [`ClientId`] is never used by two lives of a node; [`RequestId`]s of a node only grow.
+//!   earlier step stored are durable, in the chosen durability mode. The records of one step become durable
+//!   all together or not at all. A replica rebuilt from its records is then just a slow one. Hosts gather the
+//!   effects of many steps, commit them once, then send.
+//! - **Identity**: a [`ClientId`] is never used by two lives of a node; [`RequestId`]s given to a client only
+//!   grow.
 //!   A process that lost its records never comes back under its old name.
 //! - **Delivery**: messages may be lost, doubled, delayed and reordered at will.
 //! - **Wakes**: after a step that asked for [`Effects::wake_at`] the machine's `on_wake` is called at that

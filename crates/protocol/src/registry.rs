@@ -102,10 +102,16 @@ impl EngineName {
         }
     }
 
+    /// Every engine that is built.
+    pub fn all() -> Vec<Self> {
+        let engines = Model::ENGINES.iter().flat_map(|(model, _, engines)| {
+            engines.iter().filter(|(_, built)| *built).map(|(name, _)| Self { model: *model, name })
+        });
+        engines.collect()
+    }
+
     fn built() -> String {
-        let names =
-            Model::ENGINES.iter().flat_map(|(_, _, engines)| engines.iter().filter(|(_, built)| *built));
-        names.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+        Self::all().iter().map(|engine| engine.name).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -137,7 +143,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             retry: 500_000,
-            recovery: 1_000_000,
+            recovery: 600_000,
             operation_timeout: 10_000_000,
             sync: 1_000_000,
             remember: 120_000_000,

@@ -102,7 +102,7 @@ pub struct Group {
 impl Group {
     /// The partition that holds `key`.
     pub fn partition_of(&self, key: &[u8]) -> u16 {
-        (((key_hash(key) >> 32) * u64::from(self.partitions)) >> 32) as u16
+        partition_of_hash(key_hash(key), self.partitions)
     }
 
     /// The replica of `partition` in `region`.
@@ -124,6 +124,17 @@ pub fn key_hash(key: &[u8]) -> u64 {
     });
     let mixed = (fnv ^ fnv >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
     mixed ^ mixed >> 33
+}
+
+/// The partition of so many that holds the keys of that hash. Partitions are slices of the hash in order, so
+/// that a walk by hash goes through one after the other.
+pub fn partition_of_hash(hash: u64, partitions: u16) -> u16 {
+    (((hash >> 32) * u64::from(partitions)) >> 32) as u16
+}
+
+/// The lowest hash of a partition of so many.
+pub fn first_hash(partition: u16, partitions: u16) -> u64 {
+    (u64::from(partition) << 32).div_ceil(u64::from(partitions)) << 32
 }
 
 /// A set of regions, as the bits of one word: who has answered, who holds a value.
@@ -181,6 +192,19 @@ mod tests {
         }
         assert!(counts.iter().all(|count| (2_300..2_700).contains(count)), "{counts:?}");
         assert_eq!(key_hash(b"meridian"), key_hash(b"meridian"));
+    }
+
+    #[test]
+    fn partitions_are_slices_of_the_hash() {
+        for partitions in [1, 2, 3, 4, 7, 100, u16::MAX] {
+            assert_eq!(first_hash(0, partitions), 0);
+            assert_eq!(partition_of_hash(u64::MAX, partitions), partitions - 1);
+            for partition in 1..partitions.min(1000) {
+                let first = first_hash(partition, partitions);
+                assert_eq!(partition_of_hash(first, partitions), partition);
+                assert_eq!(partition_of_hash(first - 1, partitions), partition - 1);
+            }
+        }
     }
 
     #[test]

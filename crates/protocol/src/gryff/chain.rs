@@ -1,12 +1,13 @@
 //! One key's rmws: instances not yet executed, and what executing the others has left.
 //!
-//! All rmws of a key interfere, and every replica executes them in the same order. So the state after any
-//! number of executions is one of a single sequence of states, and a replica that has fallen behind may take a
-//! peer's state in place of the instances that led to it: an instance can be forgotten as soon as it is executed.
+//! All rmws of a key interfere, and every replica executes them in the same order. So what executing them has left
+//! is one of a single sequence of states, and a replica that has fallen behind may take a peer's state in place of
+//! the instances that led to it: an instance can be forgotten as soon as it is executed. Only Nops have no place
+//! in that order, and leave nothing but the mark that they are done.
 
 use super::carstamp::Held;
-use super::instance::{Instance, InstanceId, Phase, Proposal, Rmw};
-use super::message::{Conflict, OpId};
+use super::instance::{Instance, InstanceId, Phase, Rmw};
+use super::message::OpId;
 use super::record::Head;
 use crate::object::{Answer, apply};
 use crate::topology::{ClientId, Region};
@@ -36,7 +37,8 @@ pub struct Remembered {
     pub carstamp: super::carstamp::Carstamp,
 }
 
-/// What executing rmws has left: the same at every replica after the same number of executions.
+/// What executing rmws has left. Two replicas whose `latest` is the same agree in all but `executed`, which Nops
+/// can set apart.
 #[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
 pub struct ChainState {
     /// For each row, up to which index its instances are executed.
@@ -133,9 +135,12 @@ impl Chain {
         }
     }
 
-    /// How many instances are executed here. Tells of two replicas' states which is the later one.
+    /// A digest of which instances are executed here; 0 if none.
     pub(super) fn progress(&self) -> u64 {
-        self.executed.iter().sum()
+        if self.executed.iter().all(|last| *last == 0) {
+            return 0;
+        }
+        self.executed.iter().chain(&self.latest).fold(1, |digest, last| mix(digest, *last))
     }
 
     pub(super) fn is_executed(&self, id: InstanceId) -> bool {
@@ -163,43 +168,6 @@ impl Chain {
     /// The result of an operation, if it is executed and remembered.
     pub(super) fn result_of(&self, op: OpId, lane: u32) -> Option<&Remembered> {
         self.results.get(&(op.client, lane)).filter(|result| result.request == op.request)
-    }
-
-    /// Other instances that speak against `id` having been committed with its initial proposal: they are not
-    /// among its dependencies, nor it among theirs (EPaxos*, Validate).
-    pub(super) fn conflicts(&self, id: InstanceId, initial: &Proposal) -> Vec<Conflict> {
-        let attributes = &initial.attributes;
-        // An executed instance waited for all its dependencies, and `id` is not executed here.
-        let executed = self
-            .latest
-            .iter()
-            .enumerate()
-            .filter(|(row, last)| **last > attributes.dependencies[*row] && Region(*row as u8) != id.row);
-        let executed = executed.map(|(row, last)| Conflict {
-            id: InstanceId { row: Region(row as u8), index: *last },
-            committed: true,
-        });
-        let open = self.instances.iter().filter(|(other, _)| **other != id && !attributes.includes(**other));
-        let open = open.filter_map(|(other, instance)| {
-            let known = match instance.phase {
-                Phase::Committed => instance.proposal.rmw.is_some().then_some(&instance.proposal),
-                _ => instance.initial.as_ref(),
-            };
-            let against = known.is_some_and(|known| !depends(*other, &known.attributes, id));
-            against.then_some(Conflict { id: *other, committed: instance.phase == Phase::Committed })
-        });
-        executed.chain(open).collect()
-    }
-
-    /// Whether a conflict still speaks against `id`: `Some(true)` if it is decided and does, `Some(false)` if
-    /// it is decided and does not, `None` if it is not decided here.
-    pub(super) fn verdict(&self, conflict: InstanceId, id: InstanceId) -> Option<bool> {
-        if self.is_executed(conflict) {
-            // Executed while `id` is not: it does not depend on `id`, unless it was a Nop.
-            return Some(self.latest[conflict.row.index()] >= conflict.index);
-        }
-        let instance = self.instances.get(&conflict).filter(|i| i.phase == Phase::Committed)?;
-        Some(instance.proposal.rmw.is_some() && !depends(conflict, &instance.proposal.attributes, id))
     }
 
     /// What can be executed: strongly connected components of the dependency graph of committed instances, in
@@ -242,9 +210,12 @@ impl Chain {
         assert!(self.executed[row] + 1 == id.index, "rows are executed in order");
         self.executed[row] = id.index;
         let Some(rmw) = instance.proposal.rmw else { return Execution::Nop };
+        let before: u64 = self.latest.iter().sum();
         self.latest[row] = id.index;
         let execution = self.execute_once(&rmw, &instance.proposal.attributes.base, horizon_ms);
-        if self.progress().is_multiple_of(FORGET_EVERY) {
+        let after: u64 = self.latest.iter().sum();
+        // Nops do not count: replicas may execute them at different points.
+        if before / FORGET_EVERY != after / FORGET_EVERY {
             let oldest = self.newest_ms.saturating_sub(horizon_ms);
             let forgotten = &mut self.forgotten;
             self.results.retain(|lane, result| {
@@ -260,9 +231,8 @@ impl Chain {
 
     fn execute_once(&mut self, rmw: &Rmw, base: &super::instance::Base, horizon_ms: u64) -> Execution {
         let lane = (rmw.op.client, rmw.lane);
-        if let Some(result) = self.results.get(&lane)
-            && result.request >= rmw.op.request
-        {
+        let last = self.results.get(&lane);
+        if let Some(result) = last.filter(|result| result.request >= rmw.op.request) {
             return if result.request == rmw.op.request {
                 Execution::Done(Box::new(result.clone()))
             } else {
@@ -272,6 +242,8 @@ impl Chain {
         if rmw.at_ms.saturating_add(horizon_ms) < self.newest_ms {
             return Execution::Forgotten;
         }
+        // Never an earlier time than the lane's last: what it replaces must not be forgotten later than it is.
+        let at_ms = last.map_or(rmw.at_ms, |last| last.at_ms.max(rmw.at_ms));
         let on = if base.carstamp > self.previous.carstamp {
             assert!(base.carstamp.is_write(), "the rmw that made the base is executed before this one");
             Held { value: base.value.clone(), carstamp: base.carstamp }
@@ -289,7 +261,7 @@ impl Chain {
             client: rmw.op.client,
             lane: rmw.lane,
             request: rmw.op.request,
-            at_ms: rmw.at_ms,
+            at_ms,
             answer,
             carstamp,
         };
@@ -308,37 +280,50 @@ impl Chain {
         }
     }
 
-    /// Takes a peer's state if it is a later one. Answers whether it was, with the instances that it covers.
+    /// Takes over from a peer's state what is later than this one. `None` if nothing is; otherwise the instances
+    /// that need not be executed here any more.
     pub(super) fn adopt(&mut self, state: ChainState) -> Option<Vec<InstanceId>> {
         let rows = self.executed.len();
         if state.executed.len() != rows || state.latest.len() != rows {
             return None;
         }
-        let ahead = state.executed.iter().zip(&self.executed).all(|(theirs, mine)| theirs >= mine);
-        if !ahead || state.executed == self.executed {
+        let ahead = state.latest.iter().zip(&self.latest).all(|(theirs, mine)| theirs >= mine);
+        let later = ahead && state.latest != self.latest;
+        // Of two states one has executed all non-Nops that the other has, so what is executed there and not in
+        // the later one is a Nop.
+        let executed = self.executed.iter().zip(&state.executed).map(|(mine, theirs)| *mine.max(theirs));
+        let executed: Vec<_> = executed.collect();
+        if !later && executed == self.executed {
             return None;
         }
-        self.executed = state.executed;
-        self.latest = state.latest;
-        self.previous = state.previous;
-        self.newest_ms = state.newest_ms;
-        let before = std::mem::take(&mut self.results);
-        self.results = state.results.into_iter().map(|r| ((r.client, r.lane), r)).collect();
-        self.forgotten.extend(before.into_keys().filter(|lane| !self.results.contains_key(lane)));
+        self.executed = executed;
+        if later {
+            self.latest = state.latest;
+            self.previous = state.previous;
+            self.newest_ms = state.newest_ms;
+            let before = std::mem::take(&mut self.results);
+            self.results = state.results.into_iter().map(|r| ((r.client, r.lane), r)).collect();
+            self.forgotten.extend(before.into_keys().filter(|lane| !self.results.contains_key(lane)));
+        }
+        Some(self.drop_executed())
+    }
+
+    /// Drops instances that are executed; answers which.
+    pub(super) fn drop_executed(&mut self) -> Vec<InstanceId> {
         let covered: Vec<_> = self.instances.keys().copied().filter(|id| self.is_executed(*id)).collect();
         for id in &covered {
             self.instances.remove(id);
         }
-        Some(covered)
+        covered
     }
 }
 
 /// Old results are looked for once in so many executions, at the same ones on every replica.
 const FORGET_EVERY: u64 = 64;
 
-/// Whether instance `of`, with these attributes, waits for `on`: as listed, or as a predecessor in its row.
-fn depends(of: InstanceId, attributes: &super::instance::Attributes, on: InstanceId) -> bool {
-    attributes.includes(on) || (of.row == on.row && on.index < of.index)
+fn mix(digest: u64, word: u64) -> u64 {
+    let mixed = (digest ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ mixed >> 29
 }
 
 /// Tarjan's search for strongly connected components, without recursion: a component can be as long as the

@@ -149,10 +149,10 @@ impl Client {
     fn start(&mut self, now: Now, request: RequestId, out: &mut Out) {
         let dependency = if self.as_published() { self.piggyback() } else { None };
         let id = self.op_id(request);
-        let free_lane = (0..u32::MAX).find(|lane| !self.busy_lanes.contains(lane)).unwrap_or(u32::MAX);
         let proxied = self.engine.settings.read_proxy;
         let Some(op) = self.open.get_mut(&request) else { return };
         op.started = now.monotonic;
+        op.attempt = 0;
         op.dependency = dependency;
         op.phase = match &op.work {
             Work::Fence => return self.complete(now, request, Outcome::Fenced, Cost::default(), out),
@@ -161,12 +161,14 @@ impl Client {
                 Class::Read if proxied => Phase::Proxied,
                 Class::Read => Phase::Reading(Read::direct()),
                 Class::Write => Phase::Write1 { replied: RegionSet::default(), newest: 0 },
-                Class::ReadModifyWrite => Phase::Rmw { lane: free_lane },
+                Class::ReadModifyWrite => {
+                    let free = (0..u32::MAX).find(|lane| !self.busy_lanes.contains(lane));
+                    let lane = free.unwrap_or(u32::MAX);
+                    self.busy_lanes.insert(lane);
+                    Phase::Rmw { lane }
+                }
             },
         };
-        if let Phase::Rmw { lane } = op.phase {
-            self.busy_lanes.insert(lane);
-        }
         self.send(request, id, true, out);
         self.set_alarm(now, request, out);
     }
@@ -301,7 +303,7 @@ impl Client {
         let linearizable = self.engine.consistency == Consistency::Linearizable;
         let skip_write_back = linearizable && self.engine.settings.plant.has(Planted::SkipWriteBack);
         let Some(op) = self.open.get_mut(&request) else {
-            return self.note_holder(request, from, Some(shown.carstamp));
+            return self.note_holder(request, from, shown.carstamp);
         };
         let Phase::Reading(read) = &mut op.phase else { return };
         read.on_reply(from, shown);
@@ -330,12 +332,19 @@ impl Client {
         }
     }
 
-    fn on_read2_reply(&mut self, now: Now, (request, from): (RequestId, Region), out: &mut Out) {
+    fn on_read2_reply(
+        &mut self,
+        now: Now,
+        (request, from): (RequestId, Region),
+        carstamp: Carstamp,
+        out: &mut Out,
+    ) {
         let quorum = self.quorum();
         let Some(Op { phase: Phase::Reading(read), .. }) = self.open.get_mut(&request) else {
-            return self.note_holder_and_go_on(now, request, from, None, out);
+            self.note_holder(request, from, carstamp);
+            return self.go_on(now, out);
         };
-        read.holders.insert(from);
+        read.on_written_back(from, carstamp);
         if read.decided && read.settled(quorum) {
             let held = read.newest.clone();
             self.answer_read(now, request, &held, 2, out);
@@ -361,8 +370,9 @@ impl Client {
             return;
         }
         let op = self.op_id(request);
-        self.unsettled.insert(key.clone(), Unsettled { op, held, holders });
-        self.alarms.set(now.monotonic + self.engine.settings.retry, Alarm::Settle(key), out);
+        if self.unsettled.insert(key.clone(), Unsettled { op, held, holders }).is_none() {
+            self.alarms.set(now.monotonic + self.engine.settings.retry, Alarm::Settle(key), out);
+        }
     }
 
     /// Writes back what was read to the replicas not known to hold it.
@@ -386,38 +396,29 @@ impl Client {
         entry.map(|(key, _)| key.clone())
     }
 
-    fn note_holder(&mut self, request: RequestId, from: Region, shown: Option<Carstamp>) {
+    /// Counts a replica that shows what was read, or a newer version.
+    fn note_holder(&mut self, request: RequestId, from: Region, carstamp: Carstamp) {
         if let Some(key) = self.unsettled_key(request)
             && let Some(unsettled) = self.unsettled.get_mut(&key)
-            && shown.is_none_or(|carstamp| carstamp >= unsettled.held.carstamp)
+            && carstamp >= unsettled.held.carstamp
         {
             unsettled.holders.insert(from);
         }
     }
 
-    fn note_holder_and_go_on(
-        &mut self,
-        now: Now,
-        request: RequestId,
-        from: Region,
-        shown: Option<Carstamp>,
-        out: &mut Out,
-    ) {
-        self.note_holder(request, from, shown);
-        let quorum = self.quorum();
-        self.unsettled.retain(|_, unsettled| unsettled.holders.len() < quorum);
-        self.go_on(now, out);
-    }
-
-    fn on_settled(&mut self, now: Now, request: RequestId, out: &mut Out) {
-        if let Some(key) = self.unsettled_key(request) {
+    fn on_settled(&mut self, now: Now, request: RequestId, carstamp: Carstamp, out: &mut Out) {
+        if let Some(key) = self.unsettled_key(request)
+            && self.unsettled[&key].held.carstamp <= carstamp
+        {
             self.unsettled.remove(&key);
         }
         self.go_on(now, out);
     }
 
-    /// Begins what has waited for a settled session.
+    /// Forgets what is settled, and begins what has waited for that.
     fn go_on(&mut self, now: Now, out: &mut Out) {
+        let quorum = self.quorum();
+        self.unsettled.retain(|_, unsettled| unsettled.holders.len() < quorum);
         if self.unsettled.is_empty() {
             for request in std::mem::take(&mut self.waiting) {
                 self.start(now, request, out);
@@ -598,20 +599,18 @@ impl machine::Client for Client {
                 self.on_read_reply(now, (request, from), (held, rounds, settled), out);
                 self.go_on(now, out);
             }
-            Message::Settled { op } => {
+            Message::Settled { op, carstamp } => {
                 let Some(request) = own(op) else { return };
-                self.on_settled(now, request, out);
+                self.on_settled(now, request, carstamp, out);
             }
             Message::Read1Reply { op, carstamp, value } => {
                 let Some(request) = own(op) else { return };
                 self.on_read1_reply(now, (request, from), &Held { value, carstamp }, out);
-                let quorum = self.quorum();
-                self.unsettled.retain(|_, unsettled| unsettled.holders.len() < quorum);
                 self.go_on(now, out);
             }
-            Message::Read2Reply { op } => {
+            Message::Read2Reply { op, carstamp } => {
                 let Some(request) = own(op) else { return };
-                self.on_read2_reply(now, (request, from), out);
+                self.on_read2_reply(now, (request, from), carstamp, out);
             }
             Message::Write1Reply { op, carstamp } => {
                 let Some(request) = own(op) else { return };
@@ -631,6 +630,14 @@ impl machine::Client for Client {
                 let witness = matches!(outcome, Outcome::Answer(_)).then(|| carstamp.witness());
                 self.complete(now, request, outcome, Cost { rounds, witness, ..Cost::default() }, out);
                 self.go_on(now, out);
+            }
+            Message::RmwRefused { op } => {
+                let Some(request) = own(op) else { return };
+                // If another coordinator was asked too, its word counts.
+                if matches!(self.open.get(&request), Some(Op { phase: Phase::Rmw { .. }, attempt: 0, .. })) {
+                    let outcome = Outcome::Aborted("this node's clock is far ahead of its neighbour's");
+                    self.complete(now, request, outcome, Cost::default(), out);
+                }
             }
             Message::ListReply { op, from: asked_from, keys, next } => {
                 let Some(request) = own(op) else { return };

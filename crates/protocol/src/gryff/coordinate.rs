@@ -29,6 +29,8 @@ pub(super) struct Coordination {
     partner: Option<Region>,
     /// How many replicas the first phase was sent to.
     asked: usize,
+    /// The nearest have not answered in time, and all others were asked.
+    widened: bool,
     /// Who has pre-accepted, this replica included, and who of them had nothing to add.
     replied: RegionSet,
     unchanged: RegionSet,
@@ -38,6 +40,13 @@ pub(super) struct Coordination {
     result: Option<Execution>,
     rounds: u32,
     give_up: Micros,
+}
+
+impl Coordination {
+    /// The rmw with all that is known of what it must come after.
+    fn proposal(&self) -> Proposal {
+        Proposal { rmw: Some(self.rmw.clone()), attributes: self.merged.clone() }
+    }
 }
 
 #[derive(Debug, PartialEq)]
@@ -70,6 +79,10 @@ impl Replica {
             self.counters.retry += 1;
             return; // Under way; what may be lost is resent by its own alarm.
         }
+        let ahead_ms = self.engine.settings.remember / 2_000;
+        if rmw.at_ms > now.wall_ms().saturating_add(ahead_ms) {
+            return out.send(client, Message::RmwRefused { op: rmw.op });
+        }
         if self.chain(&key).result_of(rmw.op, rmw.lane).is_some() {
             // Executed here, but perhaps not at a quorum. Another instance finds that out, and takes no effect.
             self.counters.retry += 1;
@@ -96,7 +109,7 @@ impl Replica {
         let Some(instance) = self.instance(now, key, id, out) else { return };
         instance.phase = Phase::PreAccepted;
         instance.proposal = Proposal { rmw: Some(rmw.clone()), attributes: initial.clone() };
-        instance.initial = Some(instance.proposal.clone());
+        instance.initial = Some(initial.clone());
         instance.partner = partner;
         // Stored before it is sent, so that a restart never uses the index again.
         self.store_instance(key, id, out);
@@ -120,6 +133,7 @@ impl Replica {
             initial,
             partner,
             asked: targets.len(),
+            widened: false,
             replied: own_set,
             unchanged: own_set,
             accepted: RegionSet::default(),
@@ -129,14 +143,14 @@ impl Replica {
             give_up,
             rmw,
         };
-        self.coordinated.insert(coordination.rmw.op, (key.clone(), id.index));
+        self.coordinated.insert(coordination.rmw.op, ());
         self.coordinations.insert((key.clone(), id.index), coordination);
         self.alarms.set(
             now.monotonic + self.engine.settings.retry,
             Alarm::Coordinate(key.clone(), id.index),
             out,
         );
-        self.advance_pre_accept(now, key, id, false, out);
+        self.advance_pre_accept(now, key, id, out);
     }
 
     pub(super) fn on_pre_accept(
@@ -172,7 +186,7 @@ impl Replica {
             return out.send(from, Message::Refused { key, id, promised });
         }
         instance.phase = Phase::PreAccepted;
-        instance.initial = Some(Proposal { rmw: Some(rmw.clone()), attributes: initial });
+        instance.initial = Some(initial);
         instance.proposal = Proposal { rmw: Some(rmw), attributes: attributes.clone() };
         instance.partner = partner;
         self.store_instance(&key, id, out);
@@ -197,7 +211,7 @@ impl Replica {
             coordination.unchanged.insert(from);
         }
         coordination.merged.merge(attributes);
-        self.advance_pre_accept(now, key, id, false, out);
+        self.advance_pre_accept(now, key, id, out);
     }
 
     fn at_initial_ballot(&self, key: &Bytes, id: InstanceId) -> bool {
@@ -208,11 +222,11 @@ impl Replica {
     }
 
     /// Commits in one round if that is safe, otherwise goes on to the accept phase once a majority has replied
-    /// and the fast quorum is out of reach (or `late`).
-    fn advance_pre_accept(&mut self, now: Now, key: &Bytes, id: InstanceId, late: bool, out: &mut Out) {
+    /// and the fast quorum is out of reach or late.
+    fn advance_pre_accept(&mut self, now: Now, key: &Bytes, id: InstanceId, out: &mut Out) {
         let (quorum, fast_quorum) = (self.quorum(), self.fast_quorum());
         let Some(coordination) = self.coordinations.get_mut(&(key.clone(), id.index)) else { return };
-        let (merged, replied) = (coordination.merged.clone(), coordination.replied);
+        let replied = coordination.replied;
         let fast = match coordination.partner {
             // The pair rule: with three replicas the coordinator and its partner are a majority, so what the
             // partner adds can be taken over at once. A recovery asks the partner, whose record decides.
@@ -221,26 +235,27 @@ impl Replica {
         };
         if fast {
             self.counters.fast_path += 1;
-            let proposal = Proposal { rmw: Some(coordination.rmw.clone()), attributes: merged };
+            let proposal = coordination.proposal();
             return self.commit(now, key, id, proposal, out);
         }
         let changed = replied.len() - coordination.unchanged.len();
-        let out_of_reach = coordination.partner.is_some() || changed + fast_quorum > coordination.asked + 1;
-        if replied.len() < quorum || !(late || out_of_reach) {
+        let out_of_reach = coordination.partner.is_none() && changed + fast_quorum > coordination.asked + 1;
+        if replied.len() < quorum || !(coordination.widened || out_of_reach) {
             return;
         }
         self.counters.slow_path += 1;
         coordination.stage = Stage::Accepting;
         coordination.rounds += 1;
         coordination.accepted = RegionSet::of(self.id.region);
-        let proposal = Proposal { rmw: Some(coordination.rmw.clone()), attributes: merged };
+        let proposal = coordination.proposal();
         let chain = self.chain(key);
         let instance =
             chain.instances.get_mut(&id).expect("a coordinated instance stays until it is executed");
         instance.phase = Phase::Accepted;
         instance.proposal = proposal.clone();
         self.store_instance(key, id, out);
-        for region in self.targets(quorum - 1) {
+        // To those that have replied: they are alive.
+        for region in self.others().filter(|region| replied.contains(*region)) {
             let (key, proposal) = (key.clone(), proposal.clone());
             out.send(self.peer(region), Message::Accept { key, id, ballot: Ballot::default(), proposal });
         }
@@ -292,8 +307,7 @@ impl Replica {
         }
         coordination.accepted.insert(from);
         if coordination.accepted.len() >= quorum {
-            let proposal =
-                Proposal { rmw: Some(coordination.rmw.clone()), attributes: coordination.merged.clone() };
+            let proposal = coordination.proposal();
             self.commit(now, key, id, proposal, out);
         }
     }
@@ -335,14 +349,16 @@ impl Replica {
         }
         instance.phase = Phase::Committed;
         instance.proposal = proposal;
+        self.recoveries.remove(&(key.clone(), id));
         if own_row {
+            self.note_commit(key, id);
+        }
+        self.execute(now, key, out);
+        if own_row && !self.chain(key).is_executed(id) {
             // A recovery takes the coordinator's promise as proof that it has not committed in one round, so
             // the coordinator must remember that it has. The others' evidence is what they pre-accepted.
             self.store_instance(key, id, out);
-            self.note_commit(key, id);
         }
-        self.recoveries.remove(&(key.clone(), id));
-        self.execute(now, key, out);
     }
 
     fn note_commit(&mut self, key: &Bytes, id: InstanceId) {
@@ -365,7 +381,6 @@ impl Replica {
             // Makes it known here, and so watched: it may have been lost with its coordinator.
             self.instance(now, key, id, out);
         }
-        self.reconsider(now, key, out);
     }
 
     fn execute_one(&mut self, now: Now, key: &Bytes, id: InstanceId, out: &mut Out) {
@@ -488,13 +503,15 @@ impl Replica {
                     };
                     out.send(self.peer(region), pre_accept);
                 }
+                if let Some(coordination) = self.coordinations.get_mut(&at) {
+                    coordination.widened = true;
+                }
                 if self.at_initial_ballot(key, id) {
-                    self.advance_pre_accept(now, key, id, true, out);
+                    self.advance_pre_accept(now, key, id, out);
                 }
             }
             Stage::Accepting => {
-                let proposal =
-                    Proposal { rmw: Some(coordination.rmw.clone()), attributes: coordination.merged.clone() };
+                let proposal = coordination.proposal();
                 for region in others(coordination.accepted) {
                     let (key, proposal) = (key.clone(), proposal.clone());
                     out.send(

@@ -162,10 +162,10 @@ pub struct Instance {
     /// The outcome as known here; meaningful from `Phase::PreAccepted` on.
     #[n(3)]
     pub proposal: Proposal,
-    /// What the coordinator proposed at first, kept apart because the coordinator's own record may learn more
-    /// and must not count as unchanged then.
+    /// The attributes that the coordinator proposed at first, kept apart because a record may learn more and
+    /// must not count as unchanged then.
     #[n(4)]
-    pub initial: Option<Proposal>,
+    pub initial: Option<Attributes>,
     /// The partner that the coordinator named (three replicas only).
     #[n(5)]
     pub partner: Option<Region>,

@@ -46,7 +46,7 @@ pub struct Listed {
     pub kind: TypeName,
 }
 
-/// A key as replicas compare it: its register's version and how many of its rmws are executed.
+/// A key as replicas compare it.
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
 pub struct Compared {
     /// The key.
@@ -56,7 +56,7 @@ pub struct Compared {
     /// The register's version.
     #[n(1)]
     pub carstamp: Carstamp,
-    /// Executed instances of the key.
+    /// Digest of which of its instances are executed; 0 if none.
     #[n(2)]
     pub executed: u64,
 }
@@ -101,6 +101,10 @@ pub enum Message {
         /// The read.
         #[n(0)]
         op: OpId,
+        /// The version that is on a quorum. A read tried at two proxies may have seen two versions, and one
+        /// being settled says nothing of the other.
+        #[n(1)]
+        carstamp: Carstamp,
     },
     /// Coordinator to replicas: what do you hold? (Gryff Alg. 1)
     #[n(3)]
@@ -143,12 +147,15 @@ pub enum Message {
         #[n(1)]
         keyed: Keyed,
     },
-    /// Replica to coordinator: it holds that version or a newer one.
+    /// Replica to coordinator: it holds this version, which is the one asked for or a newer one.
     #[n(6)]
     Read2Reply {
         /// The operation.
         #[n(0)]
         op: OpId,
+        /// The version held: a reply that belongs to an earlier try of the read counts for what it says.
+        #[n(1)]
+        carstamp: Carstamp,
     },
     /// Client to replicas: which carstamp do you hold? (Gryff Alg. 1)
     #[n(7)]
@@ -220,6 +227,14 @@ pub enum Message {
         /// Wide-area round trips it took.
         #[n(3)]
         rounds: u32,
+    },
+    /// Coordinator to client: not proposed, because its time is too far ahead of this replica's. Were it
+    /// executed, results of others would be forgotten too soon.
+    #[n(27)]
+    RmwRefused {
+        /// The operation.
+        #[n(0)]
+        op: OpId,
     },
     /// Coordinator to a fast quorum: the rmw with what I know (Gryff Alg. 3).
     #[n(13)]
@@ -359,56 +374,8 @@ pub enum Message {
         #[n(3)]
         report: Report,
     },
-    /// Recoverer to its quorum: may the coordinator have committed its initial proposal in one round?
-    #[n(22)]
-    Validate {
-        /// The key.
-        #[n(0)]
-        #[cbor(with = "crate::wire::blob")]
-        key: Bytes,
-        /// The instance.
-        #[n(1)]
-        id: InstanceId,
-        /// The recovery's ballot.
-        #[n(2)]
-        ballot: Ballot,
-        /// The initial proposal.
-        #[n(3)]
-        initial: Proposal,
-    },
-    /// Replica to recoverer: the instances known here that speak against it.
-    #[n(23)]
-    ValidateReply {
-        /// The key.
-        #[n(0)]
-        #[cbor(with = "crate::wire::blob")]
-        key: Bytes,
-        /// The instance.
-        #[n(1)]
-        id: InstanceId,
-        /// The recovery's ballot.
-        #[n(2)]
-        ballot: Ballot,
-        /// Instances neither before nor behind the one validated; `true` if committed so.
-        #[n(3)]
-        conflicts: Vec<Conflict>,
-    },
-    /// Recoverer to all: my decision on this instance waits for others, so if one of you waits for mine …
-    #[n(24)]
-    Waiting {
-        /// The key.
-        #[n(0)]
-        #[cbor(with = "crate::wire::blob")]
-        key: Bytes,
-        /// The instance that cannot be decided yet.
-        #[n(1)]
-        id: InstanceId,
-        /// How many of its quorum had pre-accepted it unchanged.
-        #[n(2)]
-        unchanged: u32,
-    },
     /// To whoever lacks it: all that this replica holds of a key.
-    #[n(25)]
+    #[n(22)]
     KeyState {
         /// The key and its register.
         #[n(0)]
@@ -418,7 +385,7 @@ pub enum Message {
         chain: Option<ChainState>,
     },
     /// Client to replicas: list keys.
-    #[n(26)]
+    #[n(23)]
     List {
         /// The operation.
         #[n(0)]
@@ -434,7 +401,7 @@ pub enum Message {
         at_ms: u64,
     },
     /// Replica to client: the keys, in the order of their hashes.
-    #[n(27)]
+    #[n(24)]
     ListReply {
         /// The operation.
         #[n(0)]
@@ -450,14 +417,17 @@ pub enum Message {
         next: Option<u64>,
     },
     /// Replica to a peer, from time to time: do we hold the same?
-    #[n(28)]
+    #[n(25)]
     Compare {
         /// Digest of each bucket of keys, or `None` for one that is changing just now.
         #[n(0)]
         digests: Vec<Option<u64>>,
+        /// The bucket whose turn it is to be compared even so.
+        #[n(1)]
+        turn: u32,
     },
     /// Peer to replica: not in this bucket; this is what I hold there.
-    #[n(29)]
+    #[n(26)]
     Differ {
         /// The bucket.
         #[n(0)]
@@ -483,21 +453,10 @@ pub struct Report {
     /// The outcome as known here, from `Phase::PreAccepted` on.
     #[n(2)]
     pub proposal: Option<Proposal>,
-    /// The coordinator's own proposal, if known.
+    /// The attributes that the coordinator proposed, if known.
     #[n(3)]
-    pub initial: Option<Proposal>,
+    pub initial: Option<Attributes>,
     /// The partner that the coordinator named.
     #[n(4)]
     pub partner: Option<Region>,
-}
-
-/// An instance that speaks against a fast commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
-pub struct Conflict {
-    /// The instance.
-    #[n(0)]
-    pub id: InstanceId,
-    /// Whether it is committed (or executed) without the one validated among its dependencies.
-    #[n(1)]
-    pub committed: bool,
 }

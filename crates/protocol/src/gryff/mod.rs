@@ -40,6 +40,8 @@ mod read;
 pub mod record;
 mod recovery;
 mod registers;
+#[cfg(test)]
+mod regressions;
 mod replica;
 mod sync;
 #[cfg(test)]

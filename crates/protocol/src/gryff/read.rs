@@ -1,6 +1,6 @@
 //! The phases of a read, for whoever coordinates it: the proxy replica, or the client itself (Gryff Alg. 1, 7).
 
-use super::carstamp::Held;
+use super::carstamp::{Carstamp, Held};
 use crate::topology::{Region, RegionSet};
 
 /// A read under way: the newest version seen and who is known to hold it.
@@ -47,6 +47,14 @@ impl Read {
                 self.holders.insert(proxy);
             }
         } else if shown.carstamp >= self.newest.carstamp {
+            self.holders.insert(from);
+        }
+    }
+
+    /// Counts a reply to the write-back. It counts for the version it names: the reply may belong to an earlier
+    /// try of the same read, which wrote back an older one.
+    pub(super) fn on_written_back(&mut self, from: Region, carstamp: Carstamp) {
+        if self.decided && carstamp >= self.newest.carstamp {
             self.holders.insert(from);
         }
     }

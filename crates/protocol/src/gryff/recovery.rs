@@ -1,61 +1,60 @@
-//! Finishing instances that their coordinators have left open: EPaxos* (Ryabinin, Gotsman, Sutra 2025), with one
-//! tolerated failure on the fast path (e = 1), and the pair rule for three replicas.
+//! Finishing instances that their coordinators have left open (in place of Gryff Alg. 5 and 6).
 //!
-//! Differences to the recovery that EPaxos and Gryff print: two ballots an instance; no pre-accept by
-//! recoverers, and no `TryPreAccept`. Whether the coordinator may have committed its initial proposal in one
-//! round is found by asking a quorum for instances that speak against it (`Validate`).
+//! An instance has two ballots, as in EPaxos* (Ryabinin, Gotsman, Sutra 2025). What EPaxos* needs besides, asking a
+//! quorum what speaks against a fast commit (`Validate`), is not needed with a fast quorum of n-1: whatever is
+//! chosen here covers the views of a majority, as the coordinator's own choice in the slow path does. So of any two
+//! committed instances some replica has seen both before they were chosen, and the one that it saw second
+//! depends on the other.
+//!
+//! Differences to the recovery that EPaxos and Gryff print: two ballots; no pre-accept by recoverers; no
+//! `TryPreAccept`.
 
 use super::instance::{Ballot, InstanceId, Phase, Proposal};
-use super::message::{Conflict, Message, Report};
+use super::message::{Message, Report};
 use super::replica::{Out, Replica};
 use crate::clock::Now;
 use crate::planted::Planted;
 use crate::topology::{Address, Region, RegionSet};
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-/// How many failures a commit in one round tolerates: the fast quorum is n - 1.
+/// How many replicas may be missing from, or have changed, a commit in one round: the fast quorum is n - 1.
 const FAST_FAILURES: usize = 1;
 
 /// A recovery that this replica leads.
 #[derive(Debug)]
 pub(super) struct Recovery {
     ballot: Ballot,
-    reports: BTreeMap<Region, Report>,
     stage: Stage,
 }
 
 #[derive(Debug)]
 enum Stage {
-    /// Waiting for promises.
-    Collecting,
-    /// Asking whether the initial proposal may have been committed in one round.
-    Validating { question: Question, replied: RegionSet, conflicts: BTreeSet<Conflict> },
-    /// It may, unless one of these instances turns out to be committed without it.
-    Waiting { question: Question, conflicts: Vec<InstanceId> },
+    /// Gathering promises and what is known.
+    Collecting(BTreeMap<Region, Report>),
     /// An outcome is chosen.
-    Accepting { proposal: Proposal, accepted: RegionSet },
-}
-
-/// What a recovery wants to know of its quorum.
-#[derive(Clone, Debug)]
-struct Question {
-    quorum: RegionSet,
-    /// How many of the quorum had pre-accepted the initial proposal unchanged.
-    unchanged: usize,
-    initial: Proposal,
+    Accepting { proposal: Box<Proposal>, accepted: RegionSet },
 }
 
 impl Replica {
-    pub(super) fn on_watch_alarm(&mut self, now: Now, key: &Bytes, id: InstanceId, out: &mut Out) {
-        let chain = self.chain(key);
-        if chain.is_executed(id) {
+    pub(super) fn on_watch_alarm(
+        &mut self,
+        now: Now,
+        key: &Bytes,
+        id: InstanceId,
+        since: Ballot,
+        out: &mut Out,
+    ) {
+        if self.chain(key).is_executed(id) {
             return;
         }
-        self.watch(now, key, id, out);
-        if self.is_undecided(key, id) && !self.is_coordinating(key, id) {
+        let promised = self.chain(key).instances.get(&id).map(|instance| instance.promised);
+        // If somebody has taken it up since the alarm was set, that one gets its time.
+        let in_hand = promised.is_some_and(|promised| promised > since) || self.is_coordinating(key, id);
+        if self.is_undecided(key, id) && !in_hand {
             self.recover(now, key, id, out);
         }
+        self.watch(now, key, id, out);
     }
 
     /// Takes up an instance at a ballot above all seen.
@@ -74,9 +73,8 @@ impl Replica {
         for region in self.others() {
             out.send(self.peer(region), Message::Recover { key: key.clone(), id, ballot });
         }
-        let recovery =
-            Recovery { ballot, reports: BTreeMap::from([(own, report)]), stage: Stage::Collecting };
-        self.recoveries.insert((key.clone(), id), recovery);
+        let stage = Stage::Collecting(BTreeMap::from([(own, report)]));
+        self.recoveries.insert((key.clone(), id), Recovery { ballot, stage });
         self.decide(now, key, id, out);
     }
 
@@ -135,212 +133,76 @@ impl Replica {
         (key, id, ballot, report): (&Bytes, InstanceId, Ballot, Report),
         out: &mut Out,
     ) {
-        let three = self.place.group.regions == 3;
-        let Some(recovery) = self.recoveries.get_mut(&(key.clone(), id)) else { return };
-        if recovery.ballot != ballot || matches!(recovery.stage, Stage::Accepting { .. }) {
-            return;
-        }
-        recovery.reports.insert(from, report.clone());
-        if let Stage::Collecting = recovery.stage {
-            return self.decide(now, key, id, out);
-        }
-        // Late, while the fast path is in question: what it says may decide.
-        match (report.phase, report.proposal) {
-            (Phase::Committed, Some(proposal)) => self.commit(now, key, id, proposal, out),
-            (Phase::Accepted, Some(proposal)) => self.accept(now, key, id, &proposal, out),
-            _ if from == id.row && !three => self.accept(now, key, id, &Proposal::default(), out),
-            _ => {}
-        }
-    }
-
-    /// Chooses an outcome once a quorum has promised.
-    fn decide(&mut self, now: Now, key: &Bytes, id: InstanceId, out: &mut Out) {
-        let quorum = self.quorum();
-        let Some(recovery) = self.recoveries.get(&(key.clone(), id)) else { return };
-        let reports = &recovery.reports;
-        if reports.len() < quorum {
-            return;
-        }
-        if let Some(proposal) = best(reports, Phase::Committed) {
-            return self.commit(now, key, id, proposal, out);
-        }
-        if let Some(proposal) = best(reports, Phase::Accepted) {
-            return self.accept(now, key, id, &proposal, out);
-        }
-        if self.place.group.regions == 3 {
-            let proposal = decide_pair(reports, id.row);
-            return self.accept(now, key, id, &proposal, out);
-        }
-        let pre_accepted = || reports.values().filter(|report| report.phase == Phase::PreAccepted);
-        let unchanged = pre_accepted().filter(|report| match (&report.proposal, &report.initial) {
-            (Some(merged), Some(initial)) => merged.attributes.same(&initial.attributes),
-            _ => false,
-        });
-        let unchanged = unchanged.count();
-        let initial = pre_accepted().find_map(|report| report.initial.clone());
-        // The coordinator promised without having committed, or too few had nothing to add: no fast commit.
-        let fast_possible =
-            !reports.contains_key(&id.row) && unchanged + self.fast_failures() >= reports.len();
-        let (Some(initial), true) = (initial, fast_possible) else {
-            return self.accept(now, key, id, &Proposal::default(), out);
-        };
-        let members: RegionSet = reports.keys().copied().fold(RegionSet::default(), |mut set, region| {
-            set.insert(region);
-            set
-        });
-        let question = Question { quorum: members, unchanged, initial };
-        self.validate(now, key, id, question, out);
-    }
-
-    fn fast_failures(&self) -> usize {
-        if self.engine.settings.plant.has(Planted::SmallFastQuorum) {
-            return usize::from(self.place.group.regions) - self.quorum();
-        }
-        FAST_FAILURES
-    }
-
-    fn validate(&mut self, now: Now, key: &Bytes, id: InstanceId, question: Question, out: &mut Out) {
-        self.counters.validation += 1;
-        let own = self.region();
-        let initial = question.initial.clone();
-        let Some(instance) = self.chain(key).instances.get_mut(&id) else { return };
-        instance.initial = Some(initial.clone());
-        self.store_instance(key, id, out);
-        let conflicts = self.chain(key).conflicts(id, &initial).into_iter().collect();
-        let Some(recovery) = self.recoveries.get_mut(&(key.clone(), id)) else { return };
-        let ballot = recovery.ballot;
-        let members = question.quorum;
-        recovery.stage = Stage::Validating { question, replied: RegionSet::of(own), conflicts };
-        for region in self.others().filter(|region| members.contains(*region)) {
-            let (key, initial) = (key.clone(), initial.clone());
-            out.send(self.peer(region), Message::Validate { key, id, ballot, initial });
-        }
-        self.judge(now, key, id, out);
-    }
-
-    pub(super) fn on_validate(
-        &mut self,
-        now: Now,
-        from: Address,
-        (key, id, ballot, initial): (Bytes, InstanceId, Ballot, Proposal),
-        out: &mut Out,
-    ) {
-        let rows = usize::from(self.place.group.regions);
-        if initial.attributes.dependencies.len() != rows {
-            return;
-        }
-        let Some(instance) = self.instance(now, &key, id, out) else {
-            return self.send_key_state(from, &key, out);
-        };
-        if instance.phase == Phase::Committed {
-            let proposal = instance.proposal.clone();
-            return out.send(from, Message::Commit { key, id, proposal });
-        }
-        if instance.promised != ballot {
-            let promised = instance.promised;
-            return out.send(from, Message::Refused { key, id, promised });
-        }
-        instance.initial = Some(initial.clone());
-        self.store_instance(&key, id, out);
-        let conflicts = self.chain(&key).conflicts(id, &initial);
-        out.send(from, Message::ValidateReply { key, id, ballot, conflicts });
-    }
-
-    pub(super) fn on_validate_reply(
-        &mut self,
-        now: Now,
-        from: Region,
-        (key, id, ballot, found): (&Bytes, InstanceId, Ballot, Vec<Conflict>),
-        out: &mut Out,
-    ) {
         let Some(recovery) = self.recoveries.get_mut(&(key.clone(), id)) else { return };
         if recovery.ballot != ballot {
             return;
         }
-        if let Stage::Validating { replied, conflicts, .. } = &mut recovery.stage {
-            replied.insert(from);
-            conflicts.extend(found);
-            self.judge(now, key, id, out);
+        if let Stage::Collecting(reports) = &mut recovery.stage {
+            reports.insert(from, report);
+            self.decide(now, key, id, out);
         }
     }
 
-    /// Draws the conclusion once all of the quorum have said what speaks against a fast commit.
-    fn judge(&mut self, now: Now, key: &Bytes, id: InstanceId, out: &mut Out) {
-        let fast_failures = self.fast_failures();
-        let Some(recovery) = self.recoveries.get_mut(&(key.clone(), id)) else { return };
-        let Stage::Validating { question, replied, conflicts } = &recovery.stage else { return };
-        if *replied != question.quorum {
+    /// Chooses an outcome: one already final at once, any other when a majority has promised.
+    fn decide(&mut self, now: Now, key: &Bytes, id: InstanceId, out: &mut Out) {
+        let Some(Recovery { stage: Stage::Collecting(reports), .. }) =
+            self.recoveries.get(&(key.clone(), id))
+        else {
+            return;
+        };
+        if let Some(proposal) = best(reports, Phase::Committed) {
+            return self.commit(now, key, id, proposal, out);
+        }
+        if reports.len() < self.quorum() {
             return;
         }
-        let Question { quorum, unchanged, initial } = question.clone();
-        if conflicts.is_empty() {
-            return self.accept(now, key, id, &initial, out);
-        }
-        let committed = conflicts.iter().any(|conflict| conflict.committed);
-        // All of a smallest possible fast quorum would be in this quorum and the conflict's coordinator among
-        // them; it would have reported the dependency.
-        let smallest = unchanged + fast_failures == quorum.len();
-        let absent = conflicts.iter().any(|conflict| !quorum.contains(conflict.id.row));
-        if committed || (smallest && absent) {
-            return self.accept(now, key, id, &Proposal::default(), out);
-        }
-        let conflicts: Vec<_> = conflicts.iter().map(|conflict| conflict.id).collect();
-        recovery.stage = Stage::Waiting { question: question.clone(), conflicts: conflicts.clone() };
-        for region in self.others() {
-            let waiting = Message::Waiting { key: key.clone(), id, unchanged: unchanged as u32 };
-            out.send(self.peer(region), waiting);
-        }
-        for conflict in conflicts {
-            let idle = !self.recoveries.contains_key(&(key.clone(), conflict));
-            if idle && self.is_undecided(key, conflict) && !self.is_coordinating(key, conflict) {
-                self.recover(now, key, conflict, out);
-            }
-        }
-        self.reconsider(now, key, out);
+        let proposal = best(reports, Phase::Accepted).unwrap_or_else(|| self.choose(reports, id.row));
+        self.accept(now, key, id, &proposal, out);
     }
 
-    /// Another recovery waits: if it waits for mine with so many unchanged votes, mine cannot have been fast.
-    pub(super) fn on_waiting(
-        &mut self,
-        now: Now,
-        key: &Bytes,
-        other: InstanceId,
-        unchanged: u32,
-        out: &mut Out,
-    ) {
-        let limit = self.quorum() - self.fast_failures().min(self.quorum());
-        if (unchanged as usize) <= limit {
-            return;
-        }
-        for id in self.recoveries_of(key) {
-            let waiting = self.recoveries.get(&(key.clone(), id)).map(|recovery| &recovery.stage);
-            if let Some(Stage::Waiting { conflicts, .. }) = waiting
-                && conflicts.contains(&other)
-            {
-                self.accept(now, key, id, &Proposal::default(), out);
+    /// The outcome of an instance that nobody of a majority has accepted.
+    fn choose(&self, reports: &BTreeMap<Region, Report>, coordinator: Region) -> Proposal {
+        let pre_accepted = || reports.iter().filter(|(_, report)| report.phase == Phase::PreAccepted);
+        if !reports.contains_key(&coordinator) {
+            // It may have committed in one round, and is not here to tell.
+            if let Some(proposal) = self.maybe_fast(reports) {
+                return proposal;
             }
         }
-    }
-
-    /// Looks again at recoveries of a key that wait for other instances.
-    pub(super) fn reconsider(&mut self, now: Now, key: &Bytes, out: &mut Out) {
-        for id in self.recoveries_of(key) {
-            let Some(recovery) = self.recoveries.get(&(key.clone(), id)) else { continue };
-            let Stage::Waiting { question, conflicts } = &recovery.stage else { continue };
-            let Some(chain) = self.chains.get(key) else { continue };
-            let verdicts: Vec<_> = conflicts.iter().map(|conflict| chain.verdict(*conflict, id)).collect();
-            if verdicts.contains(&Some(true)) {
-                self.accept(now, key, id, &Proposal::default(), out);
-            } else if verdicts.iter().all(|verdict| *verdict == Some(false)) {
-                let initial = question.initial.clone();
-                self.accept(now, key, id, &initial, out);
+        // It has not. What a majority of pre-acceptors know together is what the coordinator itself would have
+        // had accepted. It is one of them, and what it knew is in each of the others' records.
+        let mut members: RegionSet = RegionSet::default();
+        let mut union: Option<Proposal> = None;
+        for (region, report) in pre_accepted() {
+            members.insert(*region);
+            match (&mut union, &report.proposal) {
+                (Some(union), Some(proposal)) => union.attributes.merge(&proposal.attributes),
+                (union, proposal) => union.clone_from(proposal),
             }
         }
+        members.insert(coordinator);
+        union.filter(|_| members.len() >= self.quorum()).unwrap_or_default()
     }
 
-    fn recoveries_of(&self, key: &Bytes) -> Vec<InstanceId> {
-        let from = (key.clone(), InstanceId { index: 0, row: Region(0) });
-        self.recoveries.range(from..).take_while(|((k, _), _)| k == key).map(|((_, id), _)| *id).collect()
+    /// The one proposal that an absent coordinator may have committed in one round, if it may.
+    fn maybe_fast(&self, reports: &BTreeMap<Region, Report>) -> Option<Proposal> {
+        let pre_accepted = || reports.iter().filter(|(_, report)| report.phase == Phase::PreAccepted);
+        if self.place.group.regions == 3 {
+            // The pair rule: what its partner has on record. If that has nothing on record it has promised,
+            // and never will.
+            let partner = pre_accepted().find_map(|(_, report)| report.partner)?;
+            return reports.get(&partner).and_then(|report| report.proposal.clone());
+        }
+        let unchanged = pre_accepted().filter(|(_, report)| match (&report.proposal, &report.initial) {
+            (Some(merged), Some(initial)) => merged.attributes.same(initial),
+            _ => false,
+        });
+        let small = self.engine.settings.plant.has(Planted::SmallFastQuorum);
+        let failures = if small { self.quorum() - 1 } else { FAST_FAILURES };
+        let unchanged: Vec<_> = unchanged.map(|(_, report)| report).collect();
+        // All but one of those asked had nothing to add. They and the coordinator are a majority.
+        let enough = unchanged.len() + failures >= reports.len();
+        unchanged.first().filter(|_| enough).and_then(|report| report.proposal.clone())
     }
 
     /// Proposes an outcome at the recovery's ballot.
@@ -348,7 +210,8 @@ impl Replica {
         let own = self.region();
         let Some(recovery) = self.recoveries.get_mut(&(key.clone(), id)) else { return };
         let ballot = recovery.ballot;
-        recovery.stage = Stage::Accepting { proposal: proposal.clone(), accepted: RegionSet::default() };
+        recovery.stage =
+            Stage::Accepting { proposal: Box::new(proposal.clone()), accepted: RegionSet::default() };
         let Some(instance) = self.chain(key).instances.get_mut(&id) else { return };
         if instance.promised != ballot || instance.phase == Phase::Committed {
             self.recoveries.remove(&(key.clone(), id));
@@ -380,7 +243,7 @@ impl Replica {
         let Stage::Accepting { proposal, accepted } = &mut recovery.stage else { return };
         accepted.insert(from);
         if accepted.len() >= quorum {
-            let proposal = proposal.clone();
+            let proposal = Proposal::clone(proposal);
             self.commit(now, key, id, proposal, out);
         }
     }
@@ -390,27 +253,4 @@ impl Replica {
 fn best(reports: &BTreeMap<Region, Report>, phase: Phase) -> Option<Proposal> {
     let known = reports.values().filter(|report| report.phase == phase);
     known.max_by_key(|report| report.accepted).and_then(|report| report.proposal.clone())
-}
-
-/// The outcome with three replicas, where the coordinator commits in one round with its partner's attributes.
-fn decide_pair(reports: &BTreeMap<Region, Report>, coordinator: Region) -> Proposal {
-    let pre_accepted = || reports.iter().filter(|(_, report)| report.phase == Phase::PreAccepted);
-    let merged = |region: Region| reports.get(&region).and_then(|report| report.proposal.clone());
-    if reports.contains_key(&coordinator) {
-        // It promised without having committed. If a majority has pre-accepted, what they know together is what
-        // the coordinator itself would have had accepted.
-        let mut known = pre_accepted().filter_map(|(region, _)| merged(*region));
-        let (Some(mut union), Some(other)) = (known.next(), known.next()) else { return Proposal::default() };
-        union.attributes.merge(&other.attributes);
-        for another in known {
-            union.attributes.merge(&another.attributes);
-        }
-        return union;
-    }
-    let partner = pre_accepted().find_map(|(_, report)| report.partner);
-    let by_partner = partner.filter(|partner| pre_accepted().any(|(region, _)| region == partner));
-    // The partner's record is the only one that may have been committed. If it has none it never will, and
-    // the other's record covers a majority together with the coordinator's.
-    let other = pre_accepted().map(|(region, _)| *region).next();
-    by_partner.or(other).and_then(merged).unwrap_or_default()
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 /// How many buckets of keys replicas compare by digest.
 const BUCKETS: usize = 256;
 
-/// What replicas must agree on once nothing is in flight: a key's version and how many rmws led to it.
+/// What replicas must agree on once nothing is in flight: a key's version and which rmws are executed.
 #[derive(Debug, Default)]
 struct Entry {
     held: Held,
@@ -51,34 +51,32 @@ impl Registers {
 
     /// Overwrites the key's version; the caller has seen that `held` is newer.
     pub(super) fn set(&mut self, key: &Bytes, held: Held) {
-        let entry = Self::entry(&mut self.entries, &mut self.order, &mut self.bytes, key);
-        let digest = &mut self.digests[bucket_of(key_hash(key))];
-        *digest = digest.wrapping_sub(digest_of(key, entry));
-        self.bytes = self.bytes + size(&held) - size(&entry.held);
-        entry.held = held;
-        *digest = digest.wrapping_add(digest_of(key, entry));
+        let added = size(&held);
+        let mut removed = 0;
+        self.change(key, |entry| {
+            removed = size(&entry.held);
+            entry.held = held;
+        });
+        self.bytes = self.bytes + added - removed;
     }
 
-    /// Notes how many rmws of the key are executed.
+    /// Notes which rmws of the key are executed, as a digest.
     pub(super) fn set_executed(&mut self, key: &Bytes, executed: u64) {
-        let entry = Self::entry(&mut self.entries, &mut self.order, &mut self.bytes, key);
-        let digest = &mut self.digests[bucket_of(key_hash(key))];
-        *digest = digest.wrapping_sub(digest_of(key, entry));
-        entry.executed = executed;
-        *digest = digest.wrapping_add(digest_of(key, entry));
+        self.change(key, |entry| entry.executed = executed);
     }
 
-    fn entry<'a>(
-        entries: &'a mut Map<Bytes, Entry>,
-        order: &mut BTreeSet<(u64, Bytes)>,
-        bytes: &mut u64,
-        key: &Bytes,
-    ) -> &'a mut Entry {
-        entries.entry_ref(key).or_insert_with(|| {
-            order.insert((key_hash(key), key.clone()));
-            *bytes += key.len() as u64;
+    /// Changes a key's entry, made if it is new, and its bucket's digest with it.
+    fn change(&mut self, key: &Bytes, change: impl FnOnce(&mut Entry)) {
+        let hash = key_hash(key);
+        let entry = self.entries.entry_ref(key).or_insert_with(|| {
+            self.order.insert((hash, key.clone()));
+            self.bytes += key.len() as u64;
             Entry::default()
-        })
+        });
+        let before = digest_of(hash, entry);
+        change(entry);
+        let digest = &mut self.digests[bucket_of(hash)];
+        *digest = digest.wrapping_sub(before).wrapping_add(digest_of(hash, entry));
     }
 
     /// Digest of each bucket.
@@ -119,7 +117,7 @@ impl Registers {
         (keys, None)
     }
 
-    /// Every key with its version and executed rmws, in the order of listing.
+    /// Every key with its version and a digest of its executed rmws, in the order of listing.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Bytes, &Held, u64)> {
         self.order.iter().map(|(_, key)| {
             let entry = &self.entries[key];
@@ -141,13 +139,13 @@ fn bucket_of(hash: u64) -> usize {
 }
 
 /// Mixes what must agree into one word; sums of these are compared.
-fn digest_of(key: &[u8], entry: &Entry) -> u64 {
+fn digest_of(hash: u64, entry: &Entry) -> u64 {
     let Entry { held: Held { carstamp, .. }, executed } = entry;
     if *carstamp == Carstamp::default() && *executed == 0 {
         return 0;
     }
     [carstamp.ts, carstamp.id, u64::from(carstamp.rmw_count), *executed].into_iter().fold(
-        key_hash(key),
+        hash,
         |digest, word| {
             let mixed = (digest ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             mixed ^ mixed >> 29

@@ -3,7 +3,7 @@
 use super::carstamp::{Carstamp, Held};
 use super::chain::Chain;
 use super::coordinate::Coordination;
-use super::instance::{Instance, InstanceId, Phase};
+use super::instance::{Ballot, Instance, InstanceId, Phase};
 use super::message::{Keyed, Message, OpId};
 use super::read::Read;
 use super::record::Record;
@@ -37,8 +37,8 @@ pub struct Replica {
     reads: Map<OpId, ProxyRead>,
     /// Rmws that this replica coordinates, by key and index in its own row.
     pub(super) coordinations: BTreeMap<(Bytes, u64), Coordination>,
-    /// Where each of them is, so that a retry is known.
-    pub(super) coordinated: Map<OpId, (Bytes, u64)>,
+    /// Their operations, so that a retry is known.
+    pub(super) coordinated: Map<OpId, ()>,
     /// Other replicas' instances (or its own from an earlier life) that this replica is finishing.
     pub(super) recoveries: BTreeMap<(Bytes, InstanceId), Recovery>,
     pub(super) alarms: Alarms<Alarm>,
@@ -57,8 +57,8 @@ pub(super) enum Alarm {
     Read(OpId),
     /// An rmw that this replica coordinates may lack answers.
     Coordinate(Bytes, u64),
-    /// An instance may have been left open by its coordinator.
-    Watch(Bytes, InstanceId),
+    /// An instance may have been left open by whoever had it in hand when the alarm was set.
+    Watch(Bytes, InstanceId, Ballot),
     /// Time to compare with a peer.
     Compare,
 }
@@ -71,7 +71,6 @@ pub(super) struct Counters {
     pub(super) slow_path: u64,
     pub(super) widened: u64,
     pub(super) recovery: u64,
-    pub(super) validation: u64,
     pub(super) nop: u64,
     pub(super) retry: u64,
     pub(super) duplicate: u64,
@@ -112,6 +111,9 @@ impl Replica {
         };
         for record in records {
             replica.restore(record);
+        }
+        for chain in replica.chains.values_mut() {
+            chain.drop_executed();
         }
         for (key, chain) in &replica.chains.iter().collect::<BTreeMap<_, _>>() {
             replica.registers.set_executed(key, chain.progress());
@@ -190,8 +192,13 @@ impl Replica {
         (op, key, dependency): (OpId, Bytes, Option<Keyed>),
         out: &mut Out,
     ) {
-        if self.reads.contains_key(&op) {
-            return; // A retry; its answer is on the way, and the alarm resends what may be lost.
+        if let Some(state) = self.reads.get(&op) {
+            // A retry. What is not answered yet is under way, and the alarm resends what may be lost.
+            if state.answered {
+                let held = state.read.newest.clone();
+                out.send(client, Message::ReadReply { op, held, rounds: 1, settled: false });
+            }
+            return;
         }
         self.apply_dependency(dependency.as_ref(), out);
         let lent = self.registers.get(&key);
@@ -238,9 +245,14 @@ impl Replica {
         self.advance_read(op, out);
     }
 
-    fn on_read2_reply(&mut self, from: Region, op: OpId, out: &mut Out) {
+    fn on_read2(&mut self, from: Address, op: OpId, keyed: &Keyed, out: &mut Out) {
+        self.apply(&keyed.key, &keyed.held, out);
+        out.send(from, Message::Read2Reply { op, carstamp: self.registers.carstamp(&keyed.key) });
+    }
+
+    fn on_read2_reply(&mut self, from: Region, op: OpId, carstamp: Carstamp, out: &mut Out) {
         if let Some(state) = self.reads.get_mut(&op) {
-            state.read.holders.insert(from);
+            state.read.on_written_back(from, carstamp);
             self.advance_read(op, out);
         }
     }
@@ -263,7 +275,7 @@ impl Replica {
             let held = state.read.newest.clone();
             out.send(client, Message::ReadReply { op, held, rounds, settled });
         } else if settled {
-            out.send(client, Message::Settled { op });
+            out.send(client, Message::Settled { op, carstamp: state.read.newest.carstamp });
         }
         if settled {
             self.reads.remove(&op);
@@ -318,12 +330,14 @@ impl Replica {
         Some(self.chain(key).instances.entry(id).or_insert_with(Instance::unknown))
     }
 
-    /// Sets the alarm after which an open instance is taken up. The delay is random, so that replicas seldom
-    /// duel over one.
+    /// Sets the alarm after which an open instance is taken up. The delay is random and doubles with every
+    /// recovery that was tried, so that replicas do not duel over one however far they are from each other.
     pub(super) fn watch(&mut self, now: Now, key: &Bytes, id: InstanceId, out: &mut Out) {
-        let recovery = self.engine.settings.recovery.max(2);
+        let instance = self.chains.get(key).and_then(|chain| chain.instances.get(&id));
+        let promised = instance.map(|instance| instance.promised).unwrap_or_default();
+        let recovery = self.engine.settings.recovery.max(2) << promised.counter.min(5);
         let delay = recovery + self.rng.random_range(0..recovery / 2);
-        self.alarms.set(now.monotonic + delay, Alarm::Watch(key.clone(), id), out);
+        self.alarms.set(now.monotonic + delay, Alarm::Watch(key.clone(), id, promised), out);
     }
 
     /// Stores an instance as it stands.
@@ -332,7 +346,7 @@ impl Replica {
         out.output(Record::Instance(key.clone(), id, instance.map(Box::new)));
     }
 
-    /// Handles a message about an instance. `false` if the region it names does not exist here.
+    /// Whether a message speaks of an instance that can exist.
     fn knows(&self, id: InstanceId) -> bool {
         id.row.0 < self.place.group.regions && id.index > 0
     }
@@ -372,11 +386,8 @@ impl machine::Replica for Replica {
             Message::Read1Reply { op, carstamp, value } => {
                 self.on_read1_reply(region, op, &Held { value, carstamp }, out);
             }
-            Message::Read2 { op, keyed } => {
-                self.apply(&keyed.key, &keyed.held, out);
-                out.send(from, Message::Read2Reply { op });
-            }
-            Message::Read2Reply { op } => self.on_read2_reply(region, op, out),
+            Message::Read2 { op, keyed } => self.on_read2(from, op, &keyed, out),
+            Message::Read2Reply { op, carstamp } => self.on_read2_reply(region, op, carstamp, out),
             Message::PreAccept { key, id, rmw, initial, partner, dependency } if self.knows(id) => {
                 self.apply_dependency(dependency.as_ref(), out);
                 self.on_pre_accept(now, from, (key, id, rmw, initial, partner), out);
@@ -403,15 +414,8 @@ impl machine::Replica for Replica {
             Message::RecoverReply { key, id, ballot, report } if self.knows(id) => {
                 self.on_recover_reply(now, region, (&key, id, ballot, report), out);
             }
-            Message::Validate { key, id, ballot, initial } if self.knows(id) => {
-                self.on_validate(now, from, (key, id, ballot, initial), out);
-            }
-            Message::ValidateReply { key, id, ballot, conflicts } if self.knows(id) => {
-                self.on_validate_reply(now, region, (&key, id, ballot, conflicts), out);
-            }
-            Message::Waiting { key, id, unchanged } => self.on_waiting(now, &key, id, unchanged, out),
             Message::KeyState { keyed, chain } => self.on_key_state(now, keyed, chain, out),
-            Message::Compare { digests } => self.on_compare(from, &digests, out),
+            Message::Compare { digests, turn } => self.on_compare(from, &digests, turn, out),
             Message::Differ { bucket, keys, ask } => self.on_differ(from, bucket, &keys, ask, out),
             // Not for a replica from a replica, or about a region that does not exist.
             _ => {}
@@ -423,7 +427,7 @@ impl machine::Replica for Replica {
             match alarm {
                 Alarm::Read(op) => self.on_read_alarm(now, op, out),
                 Alarm::Coordinate(key, index) => self.on_coordinate_alarm(now, &key, index, out),
-                Alarm::Watch(key, id) => self.on_watch_alarm(now, &key, id, out),
+                Alarm::Watch(key, id, since) => self.on_watch_alarm(now, &key, id, since, out),
                 Alarm::Compare => self.on_compare_alarm(now, out),
             }
         }
@@ -431,7 +435,7 @@ impl machine::Replica for Replica {
         let open = |alarm: &Alarm| match alarm {
             Alarm::Read(op) => reads.contains_key(op),
             Alarm::Coordinate(key, index) => coordinations.contains_key(&(key.clone(), *index)),
-            Alarm::Watch(key, id) => chains.get(key).is_some_and(|chain| !chain.is_executed(*id)),
+            Alarm::Watch(key, id, _) => chains.get(key).is_some_and(|chain| !chain.is_executed(*id)),
             Alarm::Compare => true,
         };
         self.alarms.rearm(open, out);
@@ -454,7 +458,6 @@ impl machine::Replica for Replica {
                 ("slow_path", c.slow_path),
                 ("widened", c.widened),
                 ("recovery", c.recovery),
-                ("validation", c.validation),
                 ("nop", c.nop),
                 ("retry", c.retry),
                 ("duplicate", c.duplicate),
@@ -489,10 +492,7 @@ impl Replica {
             Message::Read1 { op, key, lent, dependency } => {
                 self.on_read1(from, (op, key, lent, dependency), out);
             }
-            Message::Read2 { op, keyed } => {
-                self.apply(&keyed.key, &keyed.held, out);
-                out.send(from, Message::Read2Reply { op });
-            }
+            Message::Read2 { op, keyed } => self.on_read2(from, op, &keyed, out),
             Message::Write1 { op, key, dependency } => {
                 self.apply_dependency(dependency.as_ref(), out);
                 out.send(from, Message::Write1Reply { op, carstamp: self.registers.carstamp(&key) });

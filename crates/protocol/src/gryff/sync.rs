@@ -21,28 +21,33 @@ impl Replica {
         self.alarms.set(now.monotonic + self.engine.settings.sync, Alarm::Compare, out);
     }
 
-    /// Shows one peer, each in turn, digests of the buckets that have been quiet since last time.
+    /// Shows one peer, each in turn, digests of the buckets that have been quiet since last time: what differs
+    /// in the others is most likely on its way. So that none is left out for ever one more is shown all the same.
     pub(super) fn on_compare_alarm(&mut self, now: Now, out: &mut Out) {
         self.schedule_compare(now, out);
-        let peers: Vec<_> = self.others().collect();
-        let Some(peer) = peers.get(self.compare_with % peers.len().max(1)) else { return };
-        self.compare_with += 1;
+        let peers = usize::from(self.place.group.regions) - 1;
+        let Some(peer) = self.others().nth(self.compare_with % peers.max(1)) else { return };
         let current = self.registers.digests();
-        let quiet =
-            |(bucket, digest): (usize, &u64)| (self.compared.get(bucket) == Some(digest)).then_some(*digest);
-        let digests = current.iter().enumerate().map(quiet).collect();
-        out.send(self.peer(*peer), Message::Compare { digests });
+        // Each peer sees each bucket in turn.
+        let turn = self.compare_with / peers.max(1) % current.len();
+        self.compare_with += 1;
+        let told = |(bucket, digest): (usize, &u64)| {
+            let quiet = self.compared.get(bucket) == Some(digest);
+            (quiet || bucket == turn).then_some(*digest)
+        };
+        let digests = current.iter().enumerate().map(told).collect();
+        out.send(self.peer(peer), Message::Compare { digests, turn: turn as u32 });
         self.compared = current.to_vec();
     }
 
-    pub(super) fn on_compare(&mut self, from: Address, digests: &[Option<u64>], out: &mut Out) {
+    pub(super) fn on_compare(&mut self, from: Address, digests: &[Option<u64>], turn: u32, out: &mut Out) {
         let current = self.registers.digests();
         if digests.len() != current.len() {
             return;
         }
         let differing = digests.iter().zip(current).enumerate().filter(|(bucket, (theirs, mine))| {
             let quiet = self.compared.get(*bucket) == Some(*mine);
-            quiet && theirs.is_some_and(|theirs| theirs != **mine)
+            (quiet || *bucket == turn as usize) && theirs.is_some_and(|theirs| theirs != **mine)
         });
         for (bucket, _) in differing.take(BUCKETS_AT_ONCE) {
             let keys = self.registers.bucket(bucket);
@@ -65,7 +70,8 @@ impl Replica {
         let mine = self.registers.bucket(bucket as usize);
         let newer = mine.iter().filter(|compared| {
             let (carstamp, executed) = theirs.get(&compared.key).copied().unwrap_or_default();
-            compared.carstamp > carstamp || compared.executed > executed
+            // Of two digests of executed rmws neither is the later one: the receiver finds out.
+            compared.carstamp > carstamp || (compared.executed != executed && compared.executed != 0)
         });
         let newer: Vec<_> = newer.take(KEYS_AT_ONCE).map(|compared| compared.key.clone()).collect();
         for key in &newer {

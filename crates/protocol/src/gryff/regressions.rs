@@ -1,0 +1,182 @@
+//! Schedules that once broke these machines, message by message.
+
+use super::carstamp::{Carstamp, Held};
+use super::chain::Chain;
+use super::instance::{Attributes, Ballot, Instance, InstanceId, Phase, Proposal, Rmw};
+use super::message::{Message, OpId};
+use super::{Gryff, Record, Replica};
+use crate::clock::Now;
+use crate::machine::{Client as _, Completion, Effects, Engine, Place, Replica as _, Request};
+use crate::object::{Action, Command, Condition, Expiry, Set, SetAnswer, Version, apply};
+use crate::registry::Settings;
+use crate::topology::{Address, ClientId, Group, Region};
+use bytes::Bytes;
+
+type Sent = Vec<(Address, Message)>;
+
+fn group(regions: u8) -> Group {
+    Group { keyspace: 0, partitions: 1, regions }
+}
+
+fn place(own: u8, regions: u8) -> Place {
+    let others = (0..regions).filter(|region| *region != own);
+    let nearest_first = std::iter::once(own).chain(others).map(Region).collect();
+    Place { group: group(regions), nearest_first, seed: u64::from(own) }
+}
+
+fn replica(region: u8, regions: u8) -> Replica {
+    let engine = Gryff::linearizable(Settings::default());
+    engine.replica(group(regions).replica(0, Region(region)), place(region, regions), Vec::new())
+}
+
+fn from_replica(region: u8) -> Address {
+    Address::Replica(group(3).replica(0, Region(region)))
+}
+
+const CLIENT: u16 = 1;
+
+fn op(request: u64) -> OpId {
+    OpId { client: ClientId::new(CLIENT, 1, 0), request }
+}
+
+fn from_client() -> Address {
+    Address::Client(0, op(0).client)
+}
+
+fn at(micros: u64) -> Now {
+    Now { monotonic: micros, wall: 1_000_000_000 + micros, uncertainty: None }
+}
+
+fn version(value: &'static str, ts: u64) -> Held {
+    let value = Bytes::from_static(value.as_bytes());
+    let set = Set { value, condition: Condition::Always, expiry: Expiry::Never, answer: SetAnswer::Ok };
+    let (value, _) = apply(&None, Version::default(), &Action::Command(Command::Set(set)), 0);
+    Held { value, carstamp: Carstamp { ts, id: 1, rmw_count: 0 } }
+}
+
+fn rmw(request: u64, lane: u32, at_ms: u64) -> Rmw {
+    Rmw { op: op(request), lane, action: Action::Command(Command::IncrBy(1)), at_ms }
+}
+
+fn attributes() -> Attributes {
+    Attributes { dependencies: vec![0; 3], ..Attributes::default() }
+}
+
+fn step(replica: &mut Replica, now: Now, from: Address, message: Message) -> Sent {
+    let mut effects: Effects<Message, Record> = Effects::default();
+    replica.on_message(now, from, message, &mut effects);
+    effects.sends
+}
+
+/// A read tried twice at one proxy: an answer to the first try's write-back says nothing of the second's version.
+#[test]
+fn a_late_answer_to_a_write_back_counts_for_what_it_says() {
+    let mut proxy = replica(0, 5);
+    let key = Bytes::from("k");
+    let read = || Message::Read { op: op(1), key: key.clone(), dependency: None };
+    let shows =
+        |held: &Held| Message::Read1Reply { op: op(1), carstamp: held.carstamp, value: held.value.clone() };
+    let (old, new) = (version("old", 1), version("new", 2));
+    step(&mut proxy, at(1), from_client(), read());
+    step(&mut proxy, at(2), from_replica(1), shows(&old));
+    let sent = step(&mut proxy, at(3), from_replica(2), shows(&Held::default()));
+    assert!(sent.iter().any(|(_, message)| matches!(message, Message::Read2 { .. })));
+    let holds_old = || Message::Read2Reply { op: op(1), carstamp: old.carstamp };
+    let sent = step(&mut proxy, at(4), from_replica(2), holds_old());
+    assert!(sent.iter().any(|(_, message)| matches!(message, Message::ReadReply { settled: true, .. })));
+    // That answer is lost, and the client asks again.
+    step(&mut proxy, at(5), from_client(), read());
+    step(&mut proxy, at(6), from_replica(1), shows(&new));
+    step(&mut proxy, at(7), from_replica(2), shows(&old));
+    let sent = step(&mut proxy, at(8), from_replica(3), holds_old());
+    assert!(sent.is_empty(), "the new version is on two of five: {sent:?}");
+}
+
+/// A read tried at two proxies: the second's older version being settled does not settle the first's answer.
+#[test]
+fn settled_at_another_proxy_counts_for_what_it_says() {
+    let mut client = Gryff::rsc(Settings::default()).client(op(0).client, place(0, 5));
+    let get = |key: &'static str| Request::Act {
+        key: Bytes::from_static(key.as_bytes()),
+        action: Action::Command(Command::Get),
+        at_ms: 1,
+    };
+    let mut effects: Effects<Message, Completion> = Effects::default();
+    client.begin(at(1), 1, get("x"), &mut effects);
+    client.on_wake(at(600_000), &mut effects);
+    let held = version("new", 2);
+    let answer = Message::ReadReply { op: op(1), held: held.clone(), rounds: 1, settled: false };
+    client.on_message(at(700_000), from_replica(0), answer, &mut effects);
+    let old = version("old", 1).carstamp;
+    client.on_message(
+        at(700_001),
+        from_replica(1),
+        Message::Settled { op: op(1), carstamp: old },
+        &mut effects,
+    );
+    let mut effects: Effects<Message, Completion> = Effects::default();
+    client.begin(at(700_002), 2, get("y"), &mut effects);
+    assert!(effects.sends.is_empty(), "the new version is not settled");
+    let settled = Message::Settled { op: op(1), carstamp: held.carstamp };
+    client.on_message(at(700_003), from_replica(0), settled, &mut effects);
+    assert!(!effects.sends.is_empty(), "now it is");
+}
+
+/// One replica has executed an rmw, another a Nop of another row: each must take over what it lacks.
+#[test]
+fn states_that_nops_have_set_apart_come_together() {
+    let (mut a, mut b) = (replica(0, 3), replica(1, 3));
+    let key = Bytes::from("k");
+    let id = |row: u8| InstanceId { row: Region(row), index: 1 };
+    let proposal = Proposal { rmw: Some(rmw(1, 0, 1)), attributes: attributes() };
+    step(&mut b, at(1), from_replica(0), Message::Commit { key: key.clone(), id: id(1), proposal });
+    let ballot = Ballot { counter: 1, leader: 2 };
+    let proposal = Proposal::default;
+    let accept = Message::Accept { key: key.clone(), id: id(2), ballot, proposal: proposal() };
+    step(&mut a, at(1), from_replica(2), accept);
+    step(
+        &mut a,
+        at(2),
+        from_replica(2),
+        Message::Commit { key: key.clone(), id: id(2), proposal: proposal() },
+    );
+    assert_eq!((&a.chain(&key).executed, &b.chain(&key).executed), (&vec![0, 0, 1], &vec![0, 1, 0]));
+    for (to, from, row) in [(&mut b, 0, 1), (&mut a, 1, 2)] {
+        let ask =
+            Message::Recover { key: key.clone(), id: id(row), ballot: Ballot { counter: 2, leader: from } };
+        let sent = step(to, at(3), from_replica(from), ask);
+        let [(_, state @ Message::KeyState { .. })] = &sent[..] else { panic!("{sent:?}") };
+        let mut other = replica(2, 3);
+        step(&mut other, at(4), from_replica(0), state.clone());
+    }
+    let (of_a, of_b) = (a.chain(&key).state(), b.chain(&key).state());
+    assert!(a.chain(&key).adopt(of_b).is_some());
+    assert!(b.chain(&key).adopt(of_a).is_some());
+    assert_eq!(a.chain(&key).state(), b.chain(&key).state());
+    assert_eq!(a.chain(&key).executed, vec![0, 1, 1]);
+}
+
+/// Replicas may execute a Nop at different points of the order, and must forget the same results all the same.
+#[test]
+fn forgetting_does_not_depend_on_where_nops_are_executed() {
+    let run = |nop_first: bool| {
+        let mut chain = Chain::new(3);
+        let old_or_new = |index| if index < 60 { 1 } else { 1_000_000 };
+        let rmws = (1..=63).map(|index| (0, index, Some(rmw(index, index as u32, old_or_new(index)))));
+        let mut order: Vec<_> = rmws.collect();
+        let place = if nop_first { 0 } else { order.len() };
+        order.insert(place, (1, 1, None));
+        order.extend((64..=70).map(|index| (0, index, Some(rmw(index, index as u32, old_or_new(index))))));
+        for (row, index, rmw) in order {
+            let id = InstanceId { row: Region(row), index };
+            let proposal = Proposal { rmw, attributes: attributes() };
+            let instance = Instance { phase: Phase::Committed, proposal, ..Instance::unknown() };
+            chain.instances.insert(id, instance);
+            chain.execute(id, 1_000);
+        }
+        chain.state()
+    };
+    let (first, last) = (run(true), run(false));
+    assert_eq!(first, last);
+    assert!(first.results.len() < 20, "the old ones are forgotten");
+}
