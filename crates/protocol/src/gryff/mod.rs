@@ -21,7 +21,7 @@
 //! | Alg. 2 `Apply` | [`replica`] `apply` | no |
 //! | Alg. 3 rmw coordinator | [`coordinate`] `propose`, `advance_pre_accept`, `finish` | fast quorum n-1 (a smaller one can't recover the base); with three replicas the pair rule; carstamps are compared, not structs |
 //! | Alg. 4 execution, `prev` | [`chain`] `plan`, `execute` | `prev` per key; results remembered per lane, so that a retry takes effect once |
-//! | Alg. 5, 6 recovery | [`recovery`] | EPaxos* with two ballots in place of the printed one |
+//! | Alg. 5, 6 recovery | [`recovery`] | two ballots an instance, as in EPaxos*; no second pre-accept |
 //! | RSS/RSC Alg. 3-5, §7.1 Gryff-RSC | [`client`] `note_unsettled`, `go_on` | **corrected**: what was read is settled before the next operation begins; the published piggyback does not give RSC (see `docs/engines/gryff.md`) |
 //! | not in the papers | [`sync`] | replicas compare what they hold, so that copies become whole again |
 //!
