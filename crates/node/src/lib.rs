@@ -1,1 +1,28 @@
-//! To be written.
+//! Meridian's server: the host that runs the protocols' machines over sockets, disks and clocks.
+//!
+//! One thread owns all of a node. Start reading at [`config`] for what a node is told, then `worker` for the
+//! loop, `node` for what its tasks share and in which order things leave, `keyspace` for how machines are
+//! driven, and [`session`] for what a client's commands become.
+
+mod clients;
+mod clock;
+pub mod config;
+mod controls;
+mod core;
+mod frame;
+mod handshake;
+mod keyspace;
+mod link;
+mod node;
+mod outside;
+mod placement;
+pub mod resp;
+mod serve;
+pub mod session;
+#[cfg(test)]
+mod tests;
+mod transport;
+mod worker;
+
+pub use serve::{DevOptions, Embedded, dev, serve};
+pub use worker::NodeError;

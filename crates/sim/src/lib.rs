@@ -1,1 +1,45 @@
-//! To be written.
+//! The simulator: runs the protocols' machines under virtual time, lets things go wrong, and judges what clients
+//! saw. Everything follows from a seed, so that every failure can be had again.
+//!
+//! [`world`] is the host: nodes, network, disks, clocks. [`run`] plays one run on it: clients at work in a storm
+//! of faults, healing, a test of life, agreement of all replicas, judgement. [`script`] plays schedules that a
+//! test dictates message by message.
+
+mod options;
+mod recorder;
+mod report;
+mod run;
+pub mod script;
+mod storm;
+pub mod world;
+
+pub use options::{Faults, Keys, Mix, Options, Workload};
+pub use recorder::{Plan, Recorder, Sort};
+pub use report::{End, Ended, Latency, Report, Totals, percentile};
+pub use run::run_engine;
+
+use meridian_check::Model;
+use meridian_protocol::machine::Engine;
+use meridian_protocol::registry::{self, EngineName, Visitor};
+use std::io::Write;
+
+/// Runs the engine of that name, as `options` say. `story` gets a line for everything that happens.
+pub fn run(engine: EngineName, options: &Options, story: Option<Box<dyn Write>>) -> Report {
+    struct Runner<'o>(EngineName, &'o Options, Option<Box<dyn Write>>);
+    impl Visitor for Runner<'_> {
+        type Output = Report;
+        fn visit<E: Engine>(self, engine: E) -> Report {
+            run_engine(engine, self.0.name, model_of(self.0.model), self.1, self.2)
+        }
+    }
+    registry::with_engine(engine, &options.settings, Runner(engine, options, story))
+}
+
+/// The model by which a keyspace's histories are judged.
+fn model_of(model: registry::Model) -> Model {
+    match model {
+        registry::Model::Linearizable => Model::Linearizable,
+        registry::Model::Rsc => Model::Rsc,
+        other => unreachable!("no engine gives {other} yet, and only built ones have a name"),
+    }
+}

@@ -1,0 +1,231 @@
+//! A history in the form in which models judge it: numbers for names, and each access normalised.
+
+use meridian_protocol::history::{Ended, Event, Kind, Mode, Witness};
+use std::collections::HashMap;
+
+/// An operation's index among all.
+pub(crate) type Op = usize;
+
+/// A value's number; [`ABSENT`] is an absent key.
+pub(crate) type Value = u32;
+
+/// The value of a key that nothing has written, or that was deleted.
+pub(crate) const ABSENT: Value = 0;
+
+/// `(ts, id, rmwc)`, in lexicographic order.
+pub(crate) type Carstamp = (u64, u64, u32);
+
+/// The time at which an operation returned that never did.
+pub(crate) const NEVER: i64 = i64::MAX;
+
+/// What an operation did to one key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Touch {
+    /// The key, counted over all services.
+    pub(crate) key: usize,
+    /// What it saw before its own write.
+    pub(crate) read: Option<Value>,
+    /// What it left.
+    pub(crate) write: Option<Value>,
+}
+
+/// One operation or transaction.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(crate) session: usize,
+    pub(crate) service: usize,
+    pub(crate) invoke: i64,
+    /// [`NEVER`] unless the operation ended ok.
+    pub(crate) returned: i64,
+    pub(crate) outcome: Ended,
+    pub(crate) fence: bool,
+    pub(crate) touches: Vec<Touch>,
+}
+
+impl Operation {
+    /// Whether it writes.
+    pub(crate) fn updates(&self) -> bool {
+        self.touches.iter().any(|touch| touch.write.is_some())
+    }
+
+    /// Whether it ended ok.
+    pub(crate) fn is_ok(&self) -> bool {
+        self.outcome == Ended::Ok
+    }
+
+    /// Whether it returned before `later` was invoked.
+    pub(crate) fn returned_before(&self, later: &Self) -> bool {
+        self.returned < later.invoke
+    }
+}
+
+/// A history, ready to be judged.
+#[derive(Debug)]
+pub(crate) struct Operations<'h> {
+    pub(crate) events: &'h [Event],
+    /// One for each event, in the same order.
+    pub(crate) all: Vec<Operation>,
+    /// Keys as `(service, key)`.
+    pub(crate) keys: Vec<(&'h str, &'h str)>,
+    pub(crate) sessions: usize,
+    pub(crate) services: usize,
+    /// Operations by their id.
+    pub(crate) by_id: HashMap<u64, Op>,
+    values: Vec<&'h str>,
+}
+
+impl<'h> Operations<'h> {
+    /// Normalises a history.
+    ///
+    /// # Errors
+    /// A transaction that contradicts itself: it saw two values of one key, or not what it had written.
+    pub(crate) fn new(events: &'h [Event]) -> Result<Self, String> {
+        let mut names = Names::default();
+        let by_id = events.iter().enumerate().map(|(op, event)| (event.id, op)).collect();
+        let mut all = Vec::with_capacity(events.len());
+        for event in events {
+            let touches = names.touches(event)?;
+            all.push(Operation {
+                session: number(&mut names.sessions, &event.session),
+                service: number(&mut names.services, &event.service),
+                invoke: event.invoke,
+                returned: event.returned.filter(|_| event.outcome == Ended::Ok).unwrap_or(NEVER),
+                outcome: event.outcome,
+                fence: event.kind == Kind::Fence,
+                touches,
+            });
+        }
+        let (sessions, services) = (names.sessions.len(), names.services.len());
+        Ok(Self {
+            events,
+            all,
+            keys: names.named_keys,
+            sessions,
+            services,
+            by_id,
+            values: names.named_values,
+        })
+    }
+
+    /// The first operation that ended ok, touched a key, and carries no witness that fits.
+    pub(crate) fn first_without_witness(&self) -> Option<Op> {
+        (0..self.all.len()).find(|&op| {
+            let touches = self.all[op].touches.len();
+            self.all[op].is_ok() && touches > 0 && (touches > 1 || self.witness(op).is_none())
+        })
+    }
+
+    /// The carstamp that the operation's event carries.
+    pub(crate) fn witness(&self, op: Op) -> Option<Carstamp> {
+        match self.events[op].witness {
+            Some(Witness::Cs(cs)) => Some(cs),
+            _ => None,
+        }
+    }
+
+    /// How a person reads the operation: `op 7 (p1: r x=3 w x=4)`.
+    pub(crate) fn name(&self, op: Op) -> String {
+        let event = &self.events[op];
+        let mut text = format!("op {} ({}:", event.id, event.session);
+        if event.kind == Kind::Fence {
+            text.push_str(" fence");
+        }
+        for access in &event.ops {
+            let mode = if access.mode == Mode::Read { "r" } else { "w" };
+            let value = access.value.as_deref().map_or("null".to_string(), shortened);
+            text.extend([" ", mode, " ", &access.key, "=", &value]);
+        }
+        text.push_str(match event.outcome {
+            Ended::Ok => ")",
+            Ended::Failed => ", failed)",
+            Ended::Unknown => ", outcome unknown)",
+        });
+        text
+    }
+
+    /// How a person reads the value.
+    pub(crate) fn value(&self, value: Value) -> String {
+        let name = value.checked_sub(1).map(|index| self.values[index as usize]);
+        name.map_or("null".to_string(), shortened)
+    }
+
+    /// How a person reads the key.
+    pub(crate) fn key(&self, key: usize) -> String {
+        match self.keys[key] {
+            ("", name) => name.to_string(),
+            (service, name) => format!("{service}/{name}"),
+        }
+    }
+}
+
+/// Long values are told by their ends.
+fn shortened(value: &str) -> String {
+    let length = value.chars().count();
+    if length <= 24 {
+        return value.to_string();
+    }
+    let head: String = value.chars().take(10).collect();
+    let tail: String = value.chars().skip(length - 10).collect();
+    format!("{head}…{tail}")
+}
+
+#[derive(Default)]
+struct Names<'h> {
+    keys: HashMap<(&'h str, &'h str), usize>,
+    named_keys: Vec<(&'h str, &'h str)>,
+    values: HashMap<&'h str, Value>,
+    named_values: Vec<&'h str>,
+    sessions: HashMap<&'h str, usize>,
+    services: HashMap<&'h str, usize>,
+}
+
+impl<'h> Names<'h> {
+    fn touches(&mut self, event: &'h Event) -> Result<Vec<Touch>, String> {
+        let mut touches: Vec<Touch> = Vec::with_capacity(1);
+        for access in &event.ops {
+            let key = self.key((&event.service, &access.key));
+            let value = self.value(access.value.as_deref());
+            let index = touches.iter().position(|touch| touch.key == key).unwrap_or_else(|| {
+                touches.push(Touch { key, read: None, write: None });
+                touches.len() - 1
+            });
+            let touch = &mut touches[index];
+            if access.mode == Mode::Write {
+                touch.write = Some(value);
+                continue;
+            }
+            match touch.write.or(touch.read) {
+                None => touch.read = Some(value),
+                Some(expected) if expected == value => {}
+                Some(_) => {
+                    return Err(format!(
+                        "op {} ({}) contradicts itself: within one step it read two values of {}",
+                        event.id, event.session, access.key
+                    ));
+                }
+            }
+        }
+        Ok(touches)
+    }
+
+    fn key(&mut self, name: (&'h str, &'h str)) -> usize {
+        *self.keys.entry(name).or_insert_with(|| {
+            self.named_keys.push(name);
+            self.named_keys.len() - 1
+        })
+    }
+
+    /// Values count from 1, as 0 is [`ABSENT`].
+    fn value(&mut self, value: Option<&'h str>) -> Value {
+        let Some(name) = value else { return ABSENT };
+        *self.values.entry(name).or_insert_with(|| {
+            self.named_values.push(name);
+            self.named_values.len() as Value
+        })
+    }
+}
+
+fn number<'h>(names: &mut HashMap<&'h str, usize>, name: &'h str) -> usize {
+    let next = names.len();
+    *names.entry(name).or_insert(next)
+}

@@ -1,0 +1,400 @@
+//! One client: a connection that is kept up, the operations in flight on it, and how each of them ends.
+
+use super::history::{HistoryFile, Seen};
+use super::pace::Due;
+use super::tally::Tally;
+use super::wire::{self, Reply};
+use super::workload::{Names, Operation, Verb, Workload};
+use bytes::{Buf, BytesMut};
+use meridian_protocol::history::{Ended, Witness};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::MissedTickBehavior;
+
+/// What all clients of a run share. One thread runs them all.
+#[derive(Debug)]
+pub(super) struct Run {
+    /// When operations begin to count.
+    pub(super) measured_from: Instant,
+    /// When clients stop sending; brought forward by a signal.
+    pub(super) end: Cell<Instant>,
+    /// Operations that a client keeps in flight.
+    pub(super) pipeline: usize,
+    /// After how long without its answer an operation's connection is given up.
+    pub(super) timeout: Duration,
+    /// How keys and values are named.
+    pub(super) names: Names,
+    /// What the operations took and how they ended.
+    pub(super) tally: RefCell<Tally>,
+    /// Where they are written down, if they are.
+    pub(super) history: Option<RefCell<HistoryFile>>,
+    /// Whether the server is asked for the proof of order of each operation.
+    pub(super) witness: bool,
+}
+
+/// How to get from a fresh connection to one that takes operations.
+#[derive(Clone, Debug)]
+pub(super) struct Login {
+    /// `HOST:PORT`.
+    pub(super) target: String,
+    /// User and password of `AUTH`; without a user as Redis's default user.
+    pub(super) credentials: Option<(Option<String>, String)>,
+    /// The database of `SELECT`.
+    pub(super) database: Option<u16>,
+}
+
+impl Login {
+    /// Connects, authenticates, selects.
+    ///
+    /// # Errors
+    /// Why the server cannot be used.
+    pub(super) async fn connect(&self, timeout: Duration) -> Result<TcpStream, String> {
+        tokio::time::timeout(timeout, self.connect_unbounded())
+            .await
+            .unwrap_or_else(|_| Err(format!("no answer within {timeout:?}")))
+    }
+
+    async fn connect_unbounded(&self) -> Result<TcpStream, String> {
+        let mut stream = TcpStream::connect(&self.target).await.map_err(|error| error.to_string())?;
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        let database = self.database.map(|number| number.to_string());
+        let mut steps: Vec<Vec<&str>> = Vec::new();
+        if let Some((user, password)) = &self.credentials {
+            steps.push(["AUTH"].into_iter().chain(user.as_deref()).chain([password.as_str()]).collect());
+        }
+        if let Some(database) = &database {
+            steps.push(vec!["SELECT", database]);
+        }
+        for step in steps {
+            ask(&mut stream, &step, |reply| match reply {
+                Reply::Simple(_) => Ok(()),
+                Reply::Error(error) => Err(format!("{} is refused: {}", step[0], error.escape_ascii())),
+                _ => Err(format!("{} is answered with nonsense", step[0])),
+            })
+            .await??;
+        }
+        Ok(stream)
+    }
+}
+
+/// Sends one command on an idle connection and makes something of its reply.
+///
+/// # Errors
+/// Why there is no reply.
+pub(super) async fn ask<T>(
+    stream: &mut TcpStream,
+    words: &[&str],
+    read: impl FnOnce(&Reply<'_>) -> T,
+) -> Result<T, String> {
+    let mut out = BytesMut::new();
+    wire::command(words, &mut out);
+    stream.write_all(&out).await.map_err(|error| error.to_string())?;
+    let mut input = BytesMut::new();
+    loop {
+        if let Some((reply, _)) = wire::first_reply(&input)? {
+            return Ok(read(&reply));
+        }
+        if stream.read_buf(&mut input).await.map_err(|error| error.to_string())? == 0 {
+            return Err("the server closed the connection".to_owned());
+        }
+    }
+}
+
+/// One client.
+#[derive(Debug)]
+pub(super) struct Session {
+    run: Rc<Run>,
+    login: Login,
+    number: usize,
+    /// How many connections it has had: a history's session ends with its connection.
+    life: u32,
+    workload: Workload,
+    due: Due,
+    in_flight: VecDeque<InFlight>,
+    input: BytesMut,
+    output: BytesMut,
+    /// Reused for names, so that an operation allocates nothing.
+    key: String,
+    value: String,
+}
+
+/// An operation that has been sent.
+#[derive(Debug)]
+struct InFlight {
+    operation: Operation,
+    /// When it should have been sent; the same as `sent` in a closed loop.
+    intended: Instant,
+    sent: Instant,
+    /// Its answer, while the answer to the question for its witness is still to come.
+    answer: Option<Answer>,
+}
+
+#[derive(Debug)]
+struct Answer {
+    at: Instant,
+    outcome: Ended,
+    read: Option<String>,
+}
+
+/// The connection is of no more use.
+struct Lost;
+
+/// How often a client looks whether it has waited too long, or the run is over.
+const TICK: Duration = Duration::from_millis(250);
+
+/// The first and the longest pause before a lost connection is tried again.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+
+/// Room for a burst of replies: a read that does not fill it has emptied the socket.
+const READ_SIZE: usize = 16 * 1024;
+
+impl Session {
+    /// Client `number`, which gets its operations from `workload` and their times from `due`.
+    pub(super) fn new(run: Rc<Run>, login: Login, number: usize, workload: Workload, due: Due) -> Self {
+        Self {
+            run,
+            login,
+            number,
+            life: 0,
+            workload,
+            due,
+            in_flight: VecDeque::new(),
+            input: BytesMut::new(),
+            output: BytesMut::new(),
+            key: String::new(),
+            value: String::new(),
+        }
+    }
+
+    /// Works until the run is over, with `stream` as its first connection.
+    pub(super) async fn work(mut self, stream: TcpStream) {
+        let mut stream = Some(stream);
+        let mut backoff = BACKOFF.0;
+        loop {
+            let connection = match stream.take() {
+                Some(stream) => Some(stream),
+                None => self.login.connect(self.run.timeout).await.ok(),
+            };
+            if let Some(connection) = connection {
+                let lived = Instant::now();
+                if self.drive(connection).await.is_ok() {
+                    break;
+                }
+                self.abandon();
+                self.run.tally.borrow_mut().reconnects += 1;
+                // A server that accepts and hangs up is as good as down: only a connection that lasted counts.
+                if lived.elapsed() > BACKOFF.1 {
+                    backoff = BACKOFF.0;
+                }
+            }
+            if self.is_over(Instant::now() + backoff) {
+                break;
+            }
+            tokio::time::sleep(backoff).await;
+            backoff = (backoff * 2).min(BACKOFF.1);
+        }
+        self.run.tally.borrow_mut().behind += self.due.left();
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        now >= self.run.end.get()
+    }
+
+    async fn drive(&mut self, mut stream: TcpStream) -> Result<(), Lost> {
+        let (mut read, write) = stream.split();
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut now = Instant::now();
+        loop {
+            self.fill(now);
+            if self.in_flight.is_empty() && self.is_over(now) {
+                return Ok(());
+            }
+            if !self.output.is_empty() {
+                match write.try_write(&self.output) {
+                    Ok(length) => self.output.advance(length),
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                    Err(_) => return Err(Lost),
+                }
+            }
+            self.input.reserve(READ_SIZE);
+            tokio::select! {
+                biased;
+                length = read.read_buf(&mut self.input) => {
+                    if length.map_err(|_| Lost)? == 0 {
+                        return Err(Lost);
+                    }
+                    now = Instant::now();
+                    self.take_replies(now)?;
+                }
+                _ = write.writable(), if !self.output.is_empty() => now = Instant::now(),
+                () = self.due.changed() => now = Instant::now(),
+                _ = tick.tick() => {
+                    now = Instant::now();
+                    if self.in_flight.front().is_some_and(|oldest| now - oldest.sent > self.run.timeout) {
+                        return Err(Lost);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes as many operations as are due and the window has room for.
+    fn fill(&mut self, now: Instant) {
+        while self.in_flight.len() < self.run.pipeline && !self.is_over(now) {
+            let Some(intended) = self.due.next(now) else { break };
+            let operation = self.workload.draw();
+            self.name(operation);
+            match operation.verb {
+                Verb::Get => wire::command(&["GET", &self.key], &mut self.output),
+                Verb::Set => wire::command(&["SET", &self.key, &self.value], &mut self.output),
+                Verb::Rmw => wire::command(&["SET", &self.key, &self.value, "GET"], &mut self.output),
+            }
+            if self.run.witness {
+                wire::command(&["MERIDIAN.COST"], &mut self.output);
+            }
+            self.in_flight.push_back(InFlight { operation, intended, sent: now, answer: None });
+        }
+    }
+
+    /// Puts the operation's names into `key` and `value`.
+    fn name(&mut self, operation: Operation) {
+        self.run.names.key(operation.key, &mut self.key);
+        if operation.verb != Verb::Get {
+            self.run.names.value(self.number, operation.sequence, &mut self.value);
+        }
+    }
+
+    fn take_replies(&mut self, now: Instant) -> Result<(), Lost> {
+        let mut input = std::mem::take(&mut self.input);
+        let mut used = 0;
+        // Nonsense loses the connection: what follows it cannot be told apart.
+        while let Some((reply, length)) = wire::first_reply(&input[used..]).map_err(|_| Lost)? {
+            used += length;
+            self.on_reply(&reply, now)?;
+        }
+        input.advance(used);
+        self.input = input;
+        Ok(())
+    }
+
+    fn on_reply(&mut self, reply: &Reply<'_>, now: Instant) -> Result<(), Lost> {
+        let mut op = self.in_flight.pop_front().ok_or(Lost)?;
+        if let Some(answer) = op.answer.take() {
+            self.finish(&op, Some(answer.at), answer.outcome, answer.read, witness_of(reply));
+            return Ok(());
+        }
+        let outcome = self.judge(op.operation.verb, reply);
+        // Only a history wants to know what was read.
+        let read = match reply {
+            Reply::Bulk(Some(value)) if self.run.history.is_some() => {
+                Some(String::from_utf8_lossy(value).into_owned())
+            }
+            _ => None,
+        };
+        if self.run.witness {
+            op.answer = Some(Answer { at: now, outcome, read });
+            self.in_flight.push_front(op);
+        } else {
+            self.finish(&op, Some(now), outcome, read, None);
+        }
+        Ok(())
+    }
+
+    /// What a reply says of the operation that it answers.
+    fn judge(&self, verb: Verb, reply: &Reply<'_>) -> Ended {
+        match (verb, reply) {
+            (Verb::Get | Verb::Rmw, Reply::Bulk(_)) | (Verb::Set, Reply::Simple(b"OK")) => Ended::Ok,
+            (_, Reply::Error(error)) => {
+                self.run.tally.borrow_mut().word(&String::from_utf8_lossy(error));
+                if error.starts_with(b"UNKNOWNOUTCOME") { Ended::Unknown } else { Ended::Failed }
+            }
+            _ => {
+                self.run.tally.borrow_mut().word("(a reply of the wrong type)");
+                Ended::Unknown
+            }
+        }
+    }
+
+    /// Counts an operation that has ended, and writes it down.
+    fn finish(
+        &mut self,
+        op: &InFlight,
+        answered: Option<Instant>,
+        outcome: Ended,
+        read: Option<String>,
+        witness: Option<Witness>,
+    ) {
+        let mut tally = self.run.tally.borrow_mut();
+        let at = answered.unwrap_or_else(Instant::now);
+        let measured = at >= self.run.measured_from;
+        match outcome {
+            Ended::Ok => {
+                tally.progress += 1;
+                if measured && !self.is_over(at) {
+                    tally.ok(op.operation.verb, at - op.intended);
+                }
+            }
+            Ended::Failed => tally.errors += u64::from(measured),
+            Ended::Unknown => tally.unknown += u64::from(measured),
+        }
+        drop(tally);
+        if self.run.history.is_some() {
+            self.name(op.operation);
+        }
+        if let Some(history) = &self.run.history {
+            history.borrow_mut().append(Seen {
+                session: format!("p{}.{}", self.number, self.life),
+                verb: op.operation.verb,
+                key: self.key.clone(),
+                read,
+                written: self.value.clone(),
+                sent: op.sent,
+                answered: answered.filter(|_| outcome != Ended::Unknown),
+                outcome,
+                witness,
+            });
+        }
+    }
+
+    /// The connection is lost: every operation in flight ends as far as it is known.
+    fn abandon(&mut self) {
+        for op in std::mem::take(&mut self.in_flight) {
+            // A read without an answer is as good as none; a write may be under way for ever. An answer whose
+            // witness is lost is let go too: a history can be judged with fewer certainties, not with gaps.
+            let outcome = if op.operation.verb == Verb::Get { Ended::Failed } else { Ended::Unknown };
+            self.finish(&op, None, outcome, None, None);
+        }
+        self.input.clear();
+        self.output.clear();
+        self.life += 1;
+    }
+}
+
+/// The witness in an answer to `MERIDIAN.COST`, a map of names and values.
+fn witness_of(reply: &Reply<'_>) -> Option<Witness> {
+    let Reply::Array(items) = reply else { return None };
+    let value = items.chunks_exact(2).find_map(|pair| match pair {
+        [Reply::Bulk(Some(b"witness")) | Reply::Simple(b"witness"), Reply::Bulk(value)] => *value,
+        _ => None,
+    });
+    serde_json::from_slice(value?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_witness_is_found_in_the_cost() {
+        let cost = b"*4\r\n$6\r\nrounds\r\n:1\r\n$7\r\nwitness\r\n$14\r\n{\"cs\":[4,1,0]}\r\n";
+        let (reply, _) = wire::first_reply(cost).unwrap().unwrap();
+        assert_eq!(witness_of(&reply), Some(Witness::Cs((4, 1, 0))));
+        assert_eq!(witness_of(&Reply::Bulk(None)), None);
+        assert_eq!(witness_of(&Reply::Error(b"ERR unknown command")), None);
+    }
+}

@@ -1,0 +1,127 @@
+//! The command line: help, errors, exit statuses, and output that scripts rely on.
+
+use crate::harness::{Dev, run, stderr, stdout};
+use tempfile::TempDir;
+
+#[test]
+fn every_command_has_help_and_a_version() {
+    for command in ["dev", "serve", "bench", "sim", "check"] {
+        let output = run(&[command, "--help"]);
+        assert_eq!(output.status.code(), Some(0), "{command}");
+        assert!(stdout(&output).contains("Usage: meridian"), "{}", stdout(&output));
+        let output = run(&[command, "--version"]);
+        assert!(stdout(&output).contains(env!("CARGO_PKG_VERSION")), "{}", stdout(&output));
+    }
+}
+
+#[test]
+fn bad_usage_is_one_line_that_says_the_way_out() {
+    for (arguments, part) in [
+        (&["bnech"][..], "bnech"),
+        (&["bench", "--clients", "0"], "--clients"),
+        (&["bench", "--duration", "10"], "--duration"),
+        (&["dev", "--db", "0=serializable"], "serializable"),
+        (&["dev", "--db", "0=rss"], "not built yet"),
+        (&["dev", "--rtt", "nosuchfile.csv"], "nosuchfile.csv"),
+        (&["dev", "--regions", "4"], "4"),
+        (&["sim", "--engine", "epaxos"], "not built yet"),
+        (&["sim", "--engine", "gryff", "--faults", "gremlins"], "gremlins"),
+        (&["check", "--model", "causal", "x"], "not built yet"),
+        (&["lab", "list"], "not built yet"),
+        (&["status"], "not built yet"),
+        (&["serve", "--config", "nosuch.toml", "--node", "x"], "nosuch.toml"),
+    ] {
+        let output = run(arguments);
+        let told = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
+        assert!(told.contains(part), "{arguments:?}: {told}");
+        for line in told.lines() {
+            assert!(
+                line.starts_with("meridian: ") && line.matches(": ").count() >= 3,
+                "{arguments:?}: {line}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_seed_prints_its_line_and_replays_exactly() {
+    for engine in ["gryff", "gryff-rsc"] {
+        let simulate = || {
+            let output = run(&["sim", "--engine", engine, "--seed", "7", "--ops", "1000", "--clients", "6"]);
+            assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
+            stdout(&output).lines().last().unwrap_or_default().to_owned()
+        };
+        let line = simulate();
+        assert!(line.starts_with(&format!("seed=7 engine={engine} ops=")), "{line}");
+        let keys: Vec<&str> = line.split(' ').filter_map(|part| part.split('=').next()).collect();
+        assert_eq!(keys, ["seed", "engine", "ops", "ok", "failed", "unknown", "verdict", "trace"]);
+        assert!(line.contains("verdict=holds"), "{line}");
+        assert_eq!(line, simulate(), "two processes, one seed, one trace");
+    }
+}
+
+#[test]
+fn bench_writes_what_check_reads() {
+    let dev = Dev::start(&["--rtt", "none"]);
+    let directory = TempDir::new().unwrap();
+    let file = |name: &str| directory.path().join(name).display().to_string();
+    let (history, json) = (file("h.jsonl"), file("r.json"));
+    let target = format!("127.0.0.1:{},127.0.0.1:{}", dev.port(0), dev.port(2));
+    let output = run(&[
+        "bench",
+        "--target",
+        &target,
+        "--clients",
+        "8",
+        "--duration",
+        "500ms",
+        "--warmup",
+        "100ms",
+        "--mix",
+        "2:2:1",
+        "--conflict",
+        "30",
+        "--keys",
+        "50",
+        "--seed",
+        "3",
+        "--json",
+        &json,
+        "--history",
+        &history,
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    assert!(report["ops"].as_u64() > Some(100), "{report}");
+    assert_eq!((&report["errors"], &report["unknown"]), (&0.into(), &0.into()), "{report}");
+    for verb in ["get", "set", "rmw"] {
+        assert!(report["by_op"][verb]["p99_us"].as_f64() > Some(0.0), "{report}");
+    }
+    let output = run(&["check", "--model", "linearizable", &history]);
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    let output = run(&["check", "--model", "all", "--json", &history]);
+    assert_eq!(stdout(&output).lines().count(), 2, "{}", stdout(&output));
+}
+
+#[test]
+fn check_convicts_a_bad_history() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("bad.jsonl");
+    // p1 writes and returns; p2 then reads the key as absent.
+    std::fs::write(
+        &path,
+        concat!(
+            r#"{"id":1,"session":"p1","ops":[["w","x","1"]],"invoke":0,"return":1,"outcome":"ok"}"#,
+            "\n",
+            r#"{"id":2,"session":"p2","ops":[["r","x",null]],"invoke":2,"return":3,"outcome":"ok"}"#,
+            "\n",
+        ),
+    )
+    .unwrap();
+    let path = path.display().to_string();
+    let output = run(&["check", "--model", "linearizable,rsc", &path]);
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    assert!(stdout(&output).starts_with("linearizable\tviolated\t"), "{}", stdout(&output));
+    assert_eq!(run(&["check", "--model", "all", &path]).status.code(), Some(0), "'all' only describes");
+}

@@ -1,0 +1,9 @@
+//! Tests of the real thing: `meridian` processes on loopback, asked over sockets, killed and started again.
+
+mod bad_input;
+mod cli;
+mod cluster;
+mod dev;
+mod failures;
+mod harness;
+mod resp;

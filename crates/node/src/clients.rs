@@ -1,0 +1,72 @@
+//! Connections of clients: accepting and reading. What they say is [`session`](crate::session)'s business.
+
+use crate::node::SharedNode;
+use crate::session::SessionId;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::{Poll, ready};
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::net::tcp::OwnedReadHalf;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::spawn_local;
+use tokio::time::sleep;
+
+/// Room for what one read may bring.
+const READ: usize = 16 << 10;
+
+/// Accepts clients for ever.
+pub(crate) async fn listen(node: SharedNode, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => accept(&node, stream),
+            Err(error) => {
+                // Out of file descriptors, most likely: others must close before this gets better.
+                tracing::warn!("cannot accept clients: {error}");
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+fn accept(node: &SharedNode, stream: TcpStream) {
+    // These fail only for a connection that is already gone.
+    let Ok((peer, local)) = stream.peer_addr().and_then(|peer| Ok((peer, stream.local_addr()?))) else {
+        return;
+    };
+    drop(stream.set_nodelay(true));
+    let (reader, writer) = stream.into_split();
+    let opened = node.borrow_mut().open(writer, peer, local);
+    match opened {
+        Ok(id) => {
+            let task = spawn_local(read(node.clone(), id, reader));
+            node.borrow_mut().reads(id, task.abort_handle());
+        }
+        // Redis says the same and closes.
+        Err(writer) => drop(writer.try_write(b"-ERR max number of clients reached\r\n")),
+    }
+}
+
+/// Reads until the client goes. The session's own buffer is read into, and is borrowed only while the socket has
+/// something to give.
+async fn read(node: SharedNode, id: SessionId, mut reader: OwnedReadHalf) {
+    loop {
+        let goes_on = poll_fn(|context| {
+            let mut node = node.borrow_mut();
+            let Some(input) = node.input(id, context.waker()) else { return Poll::Pending };
+            input.reserve(READ);
+            let reading = pin!(reader.read_buf(input));
+            match ready!(reading.poll(context)) {
+                Ok(count) if count > 0 => {
+                    node.on_input(id, count);
+                    Poll::Ready(true)
+                }
+                _ => Poll::Ready(false),
+            }
+        });
+        if !goes_on.await {
+            node.borrow_mut().close(id);
+            return;
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Frames: what nodes say to each other over TCP, as bytes.
+//!
+//! ```text
+//! frame   = length: u32 (of what follows), kind: u8, content
+//! message = from: address, to: address, message    (CBOR, one behind the other)
+//! ping    = the sender's time: u64                 pong = the same, sent back
+//! ```
+//! Integers are little-endian. What comes in is trusted in nothing: lengths are checked before they are used,
+//! and memory grows with what has arrived, never with what a length claims.
+
+use meridian_protocol::topology::Address;
+use meridian_protocol::wire;
+
+/// The longest frame, length not counted.
+pub(crate) const LIMIT: usize = 64 << 20;
+/// The longest frame of a peer that has not yet shown who it is.
+pub(crate) const HANDSHAKE_LIMIT: usize = 4 << 10;
+/// Bytes of a frame's length.
+const LENGTH: usize = 4;
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The first frame each way: who is speaking.
+    Hello,
+    /// The second: that the speaker knows the secret.
+    Proof,
+    /// The third: that the listener accepts.
+    Welcome,
+    /// Instead of any of these: why the listener does not accept.
+    Refused,
+    /// A machine's message to another.
+    Message,
+    /// "Are you there?"
+    Ping,
+    /// "I am."
+    Pong,
+}
+
+impl Kind {
+    const ALL: [Self; 7] =
+        [Self::Hello, Self::Proof, Self::Welcome, Self::Refused, Self::Message, Self::Ping, Self::Pong];
+
+    fn byte(self) -> u8 {
+        // Never 0, so that a stretch of zeros is no frame.
+        Self::ALL.iter().position(|kind| *kind == self).map_or(0, |index| index as u8 + 1)
+    }
+
+    fn of_byte(byte: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(byte).checked_sub(1)?).copied()
+    }
+}
+
+/// Appends a frame whose content `write` appends.
+///
+/// # Errors
+/// If the content is longer than a frame may be; nothing is then appended.
+pub(crate) fn write(
+    buffer: &mut Vec<u8>,
+    kind: Kind,
+    write: impl FnOnce(&mut Vec<u8>),
+) -> Result<(), TooLong> {
+    let start = buffer.len();
+    buffer.extend_from_slice(&[0; LENGTH]);
+    buffer.push(kind.byte());
+    write(buffer);
+    let length = buffer.len() - start - LENGTH;
+    if length > LIMIT {
+        buffer.truncate(start);
+        return Err(TooLong(length));
+    }
+    buffer[start..start + LENGTH].copy_from_slice(&(length as u32).to_le_bytes());
+    Ok(())
+}
+
+/// A frame would be this long, and may not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooLong(pub(crate) usize);
+
+/// A frame that has arrived whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) content: &'a [u8],
+    /// How many bytes it took, length included.
+    pub(crate) size: usize,
+}
+
+/// Reads the frame at the front of `input`. `None` means that more bytes are needed.
+///
+/// # Errors
+/// What is wrong with the bytes; nothing that follows can be understood.
+pub(crate) fn read(input: &[u8], limit: usize) -> Result<Option<Frame<'_>>, String> {
+    let Some(length) = input.first_chunk::<LENGTH>() else { return Ok(None) };
+    let length = u32::from_le_bytes(*length) as usize;
+    if length == 0 || length > limit {
+        return Err(format!("a frame of {length} bytes, and 1 to {limit} are allowed"));
+    }
+    if let Some(byte) = input.get(LENGTH)
+        && Kind::of_byte(*byte).is_none()
+    {
+        return Err(format!("a frame of unknown kind {byte}"));
+    }
+    let Some(frame) = input.get(LENGTH..LENGTH + length) else { return Ok(None) };
+    let kind = Kind::of_byte(frame[0]).expect("an unknown kind was refused above");
+    Ok(Some(Frame { kind, content: &frame[1..], size: LENGTH + length }))
+}
+
+/// Writes the addresses of a message; the message follows.
+pub(crate) fn write_addresses(buffer: &mut Vec<u8>, from: Address, to: Address) {
+    wire::encode(&from, buffer);
+    wire::encode(&to, buffer);
+}
+
+/// Reads the addresses of a message, and gives the rest.
+///
+/// # Errors
+/// What is wrong with the bytes.
+pub(crate) fn read_addresses(content: &[u8]) -> Result<(Address, Address, &[u8]), String> {
+    let mut decoder = minicbor::Decoder::new(content);
+    let mut address = || decoder.decode::<Address>().map_err(|error| error.to_string());
+    let (from, to) = (address()?, address()?);
+    Ok((from, to, &content[decoder.position()..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use meridian_protocol::topology::{ClientId, Region, ReplicaId};
+    use proptest::prelude::*;
+
+    fn message() -> Vec<u8> {
+        let from = Address::Client(3, ClientId::new(2, 1, 0));
+        let to = Address::Replica(ReplicaId { keyspace: 3, partition: 1, region: Region(2) });
+        let mut bytes = Vec::new();
+        write(&mut bytes, Kind::Message, |buffer| {
+            write_addresses(buffer, from, to);
+            buffer.extend_from_slice(b"body");
+        })
+        .unwrap();
+        bytes
+    }
+
+    #[test]
+    fn a_frame_comes_back_once_it_is_whole() {
+        let bytes = message();
+        for cut in 0..bytes.len() {
+            assert_eq!(read(&bytes[..cut], LIMIT), Ok(None), "cut at {cut}");
+        }
+        let frame = read(&bytes, LIMIT).unwrap().unwrap();
+        assert_eq!((frame.kind, frame.size), (Kind::Message, bytes.len()));
+        let (from, to, body) = read_addresses(frame.content).unwrap();
+        assert_eq!((from.keyspace(), to.keyspace(), body), (3, 3, b"body".as_slice()));
+    }
+
+    #[test]
+    fn lengths_and_kinds_are_checked_before_anything_else_is_awaited() {
+        assert!(read(&[0xff, 0xff, 0xff, 0x7f], LIMIT).unwrap_err().contains("2147483647 bytes"));
+        assert!(read(&[0, 0, 0, 0], LIMIT).is_err());
+        assert!(read(&[9, 0, 0, 0, 99], LIMIT).unwrap_err().contains("unknown kind 99"));
+        assert!(read(&5_000_u32.to_le_bytes(), HANDSHAKE_LIMIT).is_err());
+        let mut buffer = b"before".to_vec();
+        let long = write(&mut buffer, Kind::Message, |buffer| buffer.resize(LIMIT + 20, 0));
+        assert!(long.is_err());
+        assert_eq!(buffer, b"before");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(Some(frame)) = read(&bytes, LIMIT) {
+                prop_assert!(frame.size <= bytes.len());
+                let _ = read_addresses(frame.content);
+            }
+            let _ = read_addresses(&bytes);
+        }
+    }
+}

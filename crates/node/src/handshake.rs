@@ -1,0 +1,270 @@
+//! How two nodes make sure of each other before they speak: no sockets here, only frames in and out.
+//!
+//! Each side says who it is ([`Hello`]), then proves that it knows the cluster's secret by a keyed hash over both
+//! hellos, then accepts the other or refuses it with the reason. Both hold a fresh random number, so that no
+//! proof can be used twice. What follows is not encrypted and not authenticated further: a network on which
+//! strangers can change packets needs TLS below.
+
+use crate::config::Config;
+use crate::frame::{self, Kind};
+use crate::placement::NodeIndex;
+use hmac::{Hmac, KeyInit, Mac};
+use minicbor::{Decode, Encode};
+use sha2::Sha256;
+
+/// The versions of the protocol between nodes that this version speaks, the lowest and the highest.
+pub(crate) const VERSIONS: (u16, u16) = (1, 1);
+
+const MAGIC: u32 = 0x4d45_5249;
+
+/// Who a node is.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct Hello {
+    #[n(0)]
+    pub(crate) magic: u32,
+    /// The lowest and the highest version that it speaks.
+    #[n(1)]
+    pub(crate) versions: (u16, u16),
+    #[n(2)]
+    pub(crate) cluster: String,
+    #[n(3)]
+    pub(crate) config_hash: u64,
+    #[n(4)]
+    pub(crate) node: String,
+    #[n(5)]
+    pub(crate) life: Life,
+    /// Fresh for each connection.
+    #[n(6)]
+    pub(crate) nonce: u64,
+}
+
+/// What distinguishes a process from others of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct Life {
+    /// Drawn when the records' directory was made, or by the process if it keeps none. High half, low half.
+    #[n(0)]
+    pub(crate) identity: (u64, u64),
+    /// How often the node has started on these records.
+    #[n(1)]
+    pub(crate) incarnation: u32,
+    /// Drawn by the process: two that claim the same incarnation are copies of one directory.
+    #[n(2)]
+    pub(crate) process: u64,
+}
+
+impl Hello {
+    pub(crate) fn new(config: &Config, node: NodeIndex, life: Life, nonce: u64) -> Self {
+        Self {
+            magic: MAGIC,
+            versions: VERSIONS,
+            cluster: config.cluster.clone(),
+            config_hash: config.hash(),
+            node: config.nodes[node].name.clone(),
+            life,
+            nonce,
+        }
+    }
+
+    /// The hello as a frame.
+    pub(crate) fn frame(&self) -> Vec<u8> {
+        let mut buffer = Vec::new();
+        frame::write(&mut buffer, Kind::Hello, |buffer| meridian_protocol::wire::encode(self, buffer))
+            .expect("a hello is short");
+        buffer
+    }
+
+    /// Reads a hello.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes.
+    pub(crate) fn read(content: &[u8]) -> Result<Self, String> {
+        // Fields may be added in later versions: what follows the known ones is skipped.
+        let hello: Self =
+            minicbor::decode(content).map_err(|_| "no Meridian node speaks there".to_owned())?;
+        if hello.magic == MAGIC { Ok(hello) } else { Err("no Meridian node speaks there".to_owned()) }
+    }
+
+    /// Whether the node that said this may take part, as far as can be told from what it says. Gives its place
+    /// in the configuration.
+    ///
+    /// # Errors
+    /// Why not, in words for both sides' logs.
+    pub(crate) fn judge(&self, config: &Config, me: NodeIndex) -> Result<NodeIndex, String> {
+        let (low, high) = (self.versions.0.max(VERSIONS.0), self.versions.1.min(VERSIONS.1));
+        if low > high {
+            return Err(format!(
+                "it speaks protocol versions {} to {}, and this node {} to {}: upgrade one version at a time",
+                self.versions.0, self.versions.1, VERSIONS.0, VERSIONS.1
+            ));
+        }
+        if self.cluster != config.cluster {
+            return Err(format!(
+                "it belongs to cluster '{}', and this node to '{}': correct the address or [cluster] id",
+                printable(&self.cluster),
+                config.cluster
+            ));
+        }
+        let Some(index) = config.node(&self.node) else {
+            return Err(format!(
+                "no [[node]] is called '{}' here: give all nodes the same file",
+                printable(&self.node)
+            ));
+        };
+        if index == me {
+            return Err(format!(
+                "it calls itself '{}', as this node does: give each its own name",
+                self.node
+            ));
+        }
+        if self.config_hash != config.hash() {
+            return Err(format!(
+                "its configuration has hash {:016x}, and this node's {:016x}: give all nodes the same [[node]] and [[keyspace]]",
+                self.config_hash,
+                config.hash()
+            ));
+        }
+        Ok(index)
+    }
+}
+
+/// The proof that `speaker` knows the secret, made for `listener`.
+pub(crate) fn prove(secret: &[u8], speaker: &Hello, listener: &Hello) -> Vec<u8> {
+    let mut buffer = Vec::new();
+    let code = code(secret, speaker, listener).finalize().into_bytes();
+    frame::write(&mut buffer, Kind::Proof, |buffer| buffer.extend_from_slice(&code))
+        .expect("a proof is short");
+    buffer
+}
+
+/// Whether `proof` shows that `speaker` knows the secret. Takes the same time whatever is wrong with it.
+pub(crate) fn check(secret: &[u8], speaker: &Hello, listener: &Hello, proof: &[u8]) -> Result<(), String> {
+    code(secret, speaker, listener)
+        .verify_slice(proof)
+        .map_err(|_| "it does not know the cluster's secret: give all nodes the same secret_file".to_owned())
+}
+
+fn code(secret: &[u8], speaker: &Hello, listener: &Hello) -> Hmac<Sha256> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("a key may have any length");
+    mac.update(b"meridian node to node 1");
+    for hello in [speaker, listener] {
+        let frame = hello.frame();
+        mac.update(&(frame.len() as u64).to_le_bytes());
+        mac.update(&frame);
+    }
+    mac
+}
+
+/// The frame that accepts the other side.
+pub(crate) fn welcome() -> Vec<u8> {
+    let mut buffer = Vec::new();
+    frame::write(&mut buffer, Kind::Welcome, |_| ()).expect("a welcome is short");
+    buffer
+}
+
+/// The frame that refuses the other side.
+pub(crate) fn refuse(reason: &str) -> Vec<u8> {
+    let mut buffer = Vec::new();
+    let end = reason.floor_char_boundary(1_024);
+    frame::write(&mut buffer, Kind::Refused, |buffer| buffer.extend_from_slice(&reason.as_bytes()[..end]))
+        .expect("a reason is short");
+    buffer
+}
+
+/// What another node says, fit for a log: short, and without control characters.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().take(1_024).map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::path::Path;
+
+    pub(crate) const LIFE: Life = Life { identity: (1, 2), incarnation: 3, process: 4 };
+
+    pub(crate) fn config() -> Config {
+        let node = |(i, region): (usize, &&str)| {
+            let (client, peer) = (7001 + i, 7101 + i);
+            format!(
+                "[[node]]\nname = \"{region}-1\"\nregion = \"{region}\"\nclient = {client}\npeer = {peer}\n"
+            )
+        };
+        let nodes: Vec<String> = ["ca", "va", "ir"].iter().enumerate().map(node).collect();
+        let text = "[cluster]\nid = \"test\"\n[durability]\nmode = \"memory\"\n".to_owned()
+            + &nodes.concat()
+            + "[[keyspace]]\nnumber = 0\nmodel = \"linearizable\"\n";
+        Config::parse(&text, Path::new("")).unwrap()
+    }
+
+    #[test]
+    fn a_hello_comes_back_and_is_judged() {
+        let config = config();
+        let hello = Hello::new(&config, 1, LIFE, 99);
+        let bytes = hello.frame();
+        let frame = frame::read(&bytes, frame::HANDSHAKE_LIMIT).unwrap().unwrap();
+        assert_eq!(frame.kind, Kind::Hello);
+        assert_eq!(Hello::read(frame.content), Ok(hello.clone()));
+        assert_eq!(hello.judge(&config, 0), Ok(1));
+
+        let refused = |hello: &Hello| hello.judge(&config, 0).unwrap_err();
+        assert!(refused(&Hello { versions: (2, 9), ..hello.clone() }).contains("versions 2 to 9"));
+        assert!(refused(&Hello { cluster: "prod".to_owned(), ..hello.clone() }).contains("'prod'"));
+        assert!(refused(&Hello { node: "xx\u{7}".to_owned(), ..hello.clone() }).contains("'xx?'"));
+        assert!(refused(&Hello { node: "ca-1".to_owned(), ..hello.clone() }).contains("as this node does"));
+        assert!(refused(&Hello { config_hash: 1, ..hello }).contains("0000000000000001"));
+    }
+
+    #[test]
+    fn a_proof_is_good_for_one_pair_of_hellos_and_one_secret() {
+        let config = config();
+        let (a, b) = (Hello::new(&config, 0, LIFE, 1), Hello::new(&config, 1, LIFE, 2));
+        let proof = |secret: &[u8], a: &Hello, b: &Hello| {
+            let bytes = prove(secret, a, b);
+            frame::read(&bytes, frame::HANDSHAKE_LIMIT).unwrap().unwrap().content.to_vec()
+        };
+        let good = proof(b"sixteen bytes!!!", &a, &b);
+        assert!(check(b"sixteen bytes!!!", &a, &b, &good).is_ok());
+        assert!(check(b"another secret!!", &a, &b, &good).is_err());
+        assert!(check(b"sixteen bytes!!!", &b, &a, &good).is_err(), "a reflected proof");
+        let again = Hello { nonce: 3, ..b.clone() };
+        assert!(check(b"sixteen bytes!!!", &a, &again, &good).is_err(), "a replayed proof");
+        assert!(check(b"sixteen bytes!!!", &a, &b, &good[..31]).is_err());
+        assert!(check(b"sixteen bytes!!!", &a, &b, b"").is_err());
+    }
+
+    /// Each mutation of a good hello is read or refused, and never anything else.
+    #[test]
+    fn mutated_hellos_never_panic() {
+        let config = config();
+        let good = Hello::new(&config, 1, LIFE, 99).frame();
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = move |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        let mut read = 0;
+        for _ in 0..100_000 {
+            let mut bytes = good.clone();
+            for _ in 0..=random(4) {
+                match random(4) {
+                    0 => bytes.truncate(random(bytes.len() + 1)),
+                    1 => bytes.insert(random(bytes.len() + 1), random(256) as u8),
+                    2 if !bytes.is_empty() => drop(bytes.remove(random(bytes.len()))),
+                    _ if !bytes.is_empty() => {
+                        let at = random(bytes.len());
+                        bytes[at] = random(256) as u8;
+                    }
+                    _ => {}
+                }
+            }
+            if let Ok(Some(frame)) = frame::read(&bytes, frame::HANDSHAKE_LIMIT)
+                && frame.kind == Kind::Hello
+                && let Ok(hello) = Hello::read(frame.content)
+            {
+                let _ = hello.judge(&config, 0);
+                read += 1;
+            }
+        }
+        assert!(read > 1_000, "most mutations should get past the frame: {read}");
+    }
+}

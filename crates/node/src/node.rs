@@ -1,0 +1,556 @@
+//! A node with its sockets: what one thread owns and its tasks borrow in turn, never across an await.
+//!
+//! Tasks read and decode, and call into the node; all that shall leave is gathered. The flusher, which runs
+//! behind the tasks that the same poll made ready, commits the records of all of them once and then writes
+//! once to each socket. That order is the batching, and [`Node::flush`] is where the durability rule is kept:
+//! nothing else writes to a socket what machines have said.
+
+use crate::config::Config;
+use crate::core::Core;
+use crate::frame::{self, Frame, Kind};
+use crate::handshake::{Hello, Life};
+use crate::link::Written;
+use crate::placement::NodeIndex;
+use crate::session::{Host, Session, SessionId};
+use bytes::{Buf, BytesMut};
+use meridian_store::{Batch, Store, StoreError};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::Waker;
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+/// A node as its tasks share it.
+pub(crate) type SharedNode = Rc<RefCell<Node>>;
+
+/// All of a node.
+pub(crate) struct Node {
+    pub(crate) config: Config,
+    pub(crate) core: Core,
+    pub(crate) life: Life,
+    /// By slot.
+    connections: Vec<Option<Connection>>,
+    free: Vec<usize>,
+    last_serial: u64,
+    /// Slots of connections with output or news for their readers.
+    dirty: Vec<usize>,
+    store: Option<Box<dyn Store>>,
+    /// The latest life of each node that this one has met.
+    met: BTreeMap<String, Life>,
+    /// Why the node had to stop.
+    pub(crate) failure: Option<String>,
+    /// Wakes whoever waits for links to come up or for the node to fail.
+    pub(crate) news: Rc<Notify>,
+}
+
+/// A client's connection.
+struct Connection {
+    session: Session,
+    id: SessionId,
+    writer: Rc<OwnedWriteHalf>,
+    dirty: bool,
+    /// The socket is full; a task waits until it can be written to.
+    blocked: bool,
+    /// Wakes the reading task when the session wants input again.
+    reader: Option<Waker>,
+    task: Option<AbortHandle>,
+}
+
+/// A socket that was full: wait until it can be written to, then say so to the node.
+pub(crate) struct Full {
+    pub(crate) writer: Rc<OwnedWriteHalf>,
+    pub(crate) whose: Whose,
+}
+
+/// Whose socket it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Whose {
+    /// A client's.
+    Client(SessionId),
+    /// Another node's.
+    Peer(NodeIndex),
+}
+
+/// The keys of the host's own facts begin so.
+const INCARNATION: &[u8] = b"hincarnation";
+const MET: &[u8] = b"hmet ";
+
+const CONFIG: &[u8] = b"hconfig";
+
+/// Reads how often the node has started on a store, counts this start and makes that durable. `config_hash` must
+/// be the one that the records were made under.
+///
+/// # Errors
+/// If the store cannot be read or written, or was made under another configuration.
+pub(crate) fn count_start(store: &mut dyn Store, config_hash: u64) -> Result<u32, StoreError> {
+    let mut made_under = config_hash;
+    store.for_each(CONFIG, &mut |_, value| {
+        made_under = value.try_into().map_or(0, u64::from_le_bytes);
+    })?;
+    if made_under != config_hash {
+        return Err(StoreError::Record(format!(
+            "the records were made under a configuration with hash {made_under:016x}, and this one has \
+             {config_hash:016x}: nodes, regions, keyspaces and partitions cannot change yet; take the old ones"
+        )));
+    }
+    let mut incarnation = 0;
+    store.for_each(INCARNATION, &mut |_, value| {
+        incarnation = value.try_into().map_or(u32::MAX, u32::from_le_bytes);
+    })?;
+    if incarnation >= 0xff_ffff {
+        return Err(StoreError::Record("the count of starts is damaged or used up".to_owned()));
+    }
+    incarnation += 1;
+    let mut batch = Batch::new();
+    batch.put(INCARNATION, &incarnation.to_le_bytes());
+    batch.put(CONFIG, &config_hash.to_le_bytes());
+    store.commit(&batch)?;
+    store.sync()?;
+    Ok(incarnation)
+}
+
+impl Node {
+    pub(crate) fn new(
+        config: Config,
+        mut core: Core,
+        store: Option<Box<dyn Store>>,
+        life: Life,
+    ) -> Result<Self, StoreError> {
+        let mut met = BTreeMap::new();
+        if let Some(store) = &store {
+            store.for_each(MET, &mut |key, value| {
+                if let Ok(life) = minicbor::decode(value) {
+                    met.insert(String::from_utf8_lossy(&key[MET.len()..]).into_owned(), life);
+                }
+            })?;
+        }
+        core.store_status = store.as_ref().map(|store| store.status()).unwrap_or_default();
+        Ok(Self {
+            config,
+            core,
+            life,
+            connections: Vec::new(),
+            free: Vec::new(),
+            last_serial: 0,
+            dirty: Vec::new(),
+            store,
+            met,
+            failure: None,
+            news: Rc::new(Notify::new()),
+        })
+    }
+
+    // Clients.
+
+    /// Takes up a client's connection.
+    ///
+    /// # Errors
+    /// Gives the socket back if there are too many.
+    pub(crate) fn open(
+        &mut self,
+        writer: OwnedWriteHalf,
+        peer: SocketAddr,
+        local: SocketAddr,
+    ) -> Result<SessionId, OwnedWriteHalf> {
+        if self.connections.len() - self.free.len() >= self.config.limits.connections {
+            return Err(writer);
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.connections.push(None);
+            self.connections.len() - 1
+        });
+        self.last_serial += 1;
+        let id = SessionId { serial: self.last_serial, slot };
+        let session = Session::new(id, peer.to_string(), local.to_string(), &mut self.core);
+        self.connections[slot] = Some(Connection {
+            session,
+            id,
+            writer: Rc::new(writer),
+            dirty: false,
+            blocked: false,
+            reader: None,
+            task: None,
+        });
+        Ok(id)
+    }
+
+    /// Says which task reads from a connection, so that it ends with it.
+    pub(crate) fn reads(&mut self, id: SessionId, task: AbortHandle) {
+        if let Some(connection) = self.connection(id) {
+            connection.task = Some(task);
+        }
+    }
+
+    /// Where to read into, if the connection stands and its session wants input; otherwise `waker` is woken
+    /// when it does.
+    pub(crate) fn input(&mut self, id: SessionId, waker: &Waker) -> Option<&mut BytesMut> {
+        let connection = self.connection(id)?;
+        if connection.session.wants_input() {
+            Some(connection.session.input())
+        } else {
+            connection.reader = Some(waker.clone());
+            None
+        }
+    }
+
+    /// Takes up `count` bytes that were read into the session's input.
+    pub(crate) fn on_input(&mut self, id: SessionId, count: usize) {
+        self.core.traffic.bytes_in += count as u64;
+        let Some(connection) = self.connections.get_mut(id.slot).and_then(Option::as_mut) else { return };
+        connection.session.on_input(&mut self.core);
+        self.touch(id.slot);
+        self.deliver();
+    }
+
+    /// Ends a client's connection.
+    pub(crate) fn close(&mut self, id: SessionId) {
+        if self.connection(id).is_none() {
+            return;
+        }
+        if let Some(mut connection) = self.connections[id.slot].take() {
+            connection.session.on_closed(&mut self.core);
+            self.core.close_session(id);
+            self.free.push(id.slot);
+            if let Some(task) = connection.task {
+                task.abort();
+            }
+        }
+    }
+
+    fn connection(&mut self, id: SessionId) -> Option<&mut Connection> {
+        self.connections.get_mut(id.slot)?.as_mut().filter(|connection| connection.id == id)
+    }
+
+    /// Sees to it that a connection's output is written and its end noticed.
+    fn touch(&mut self, slot: usize) {
+        let Some(connection) = &mut self.connections[slot] else { return };
+        let session = &mut connection.session;
+        if !connection.dirty && (!session.output().is_empty() || session.closing()) {
+            connection.dirty = true;
+            self.dirty.push(slot);
+            self.core.outside.flush.notify_one();
+        }
+    }
+
+    /// Hands requests that ended to their sessions, which may begin others.
+    fn deliver(&mut self) {
+        while let Some(completion) = self.core.outside.completions.pop_front() {
+            let Some(id) = self.core.take_request(completion.request) else { continue };
+            let Some(connection) = self.connections.get_mut(id.slot).and_then(Option::as_mut) else {
+                continue;
+            };
+            connection.session.on_completion(completion, &mut self.core);
+            self.touch(id.slot);
+        }
+    }
+
+    // Other nodes.
+
+    /// Decides whether the process that said `hello` may take part under its name, and remembers it for good.
+    ///
+    /// # Errors
+    /// Why not, in words for both sides' logs.
+    pub(crate) fn meet(&mut self, hello: &Hello) -> Result<(), String> {
+        let (name, life) = (&hello.node, hello.life);
+        if let Some(known) = self.met.get(name) {
+            if known.identity != life.identity {
+                return Err(format!(
+                    "'{name}' was met before with other records, and must not forget what it has promised: \
+                     start it on its own data directory (a node without one cannot come back under its name)"
+                ));
+            }
+            let older = life.incarnation < known.incarnation;
+            if older || (life.incarnation == known.incarnation && life.process != known.process) {
+                return Err(format!(
+                    "'{name}' comes with records older than those it was met with: \
+                     its data directory is a copy; start it on the original"
+                ));
+            }
+            if *known == life {
+                return Ok(());
+            }
+        }
+        self.met.insert(name.clone(), life);
+        let mut batch = Batch::new();
+        batch.write(
+            |key| {
+                key.extend_from_slice(MET);
+                key.extend_from_slice(name.as_bytes());
+            },
+            |value| {
+                meridian_protocol::wire::encode(&life, value);
+                true
+            },
+        );
+        let Some(store) = &mut self.store else { return Ok(()) };
+        store.commit(&batch).and_then(|()| store.sync()).map_err(|error| {
+            self.fail(&error);
+            "it cannot write to its data directory".to_owned()
+        })
+    }
+
+    /// Takes up a connection to another node; returns its serial number.
+    pub(crate) fn peer_connected(&mut self, peer: NodeIndex, writer: OwnedWriteHalf) -> u64 {
+        self.last_serial += 1;
+        let now = self.core.outside.now().monotonic;
+        tracing::info!("connected to node '{}'", self.config.nodes[peer].name);
+        self.core.outside.links[peer].connect(writer, self.last_serial, now);
+        self.core.outside.frame(peer, Kind::Ping, |buffer| buffer.extend_from_slice(&now.to_le_bytes()));
+        self.core.prefer();
+        self.news.notify_one();
+        self.last_serial
+    }
+
+    /// Notes that a connection to another node has ended, and why.
+    pub(crate) fn peer_disconnected(&mut self, peer: NodeIndex, serial: u64, why: &str) {
+        if self.core.outside.links[peer].is_connected(serial) {
+            tracing::info!("lost node '{}': {why}", self.config.nodes[peer].name);
+            self.core.outside.links[peer].give_up();
+            self.core.prefer();
+        }
+    }
+
+    /// Takes up all whole frames of another node.
+    ///
+    /// # Errors
+    /// What is wrong with them; the connection cannot go on.
+    pub(crate) fn on_peer_input(
+        &mut self,
+        peer: NodeIndex,
+        serial: u64,
+        input: &mut BytesMut,
+        count: usize,
+    ) -> Result<(), String> {
+        if !self.core.outside.links[peer].is_connected(serial) {
+            return Err("it has made a new connection".to_owned());
+        }
+        self.core.traffic.bytes_in += count as u64;
+        let now = self.core.outside.now().monotonic;
+        let mut prefer = self.core.outside.links[peer].heard(now);
+        let mut taken = 0;
+        while let Some(Frame { kind, content, size }) = frame::read(&input[taken..], frame::LIMIT)? {
+            match kind {
+                Kind::Message => self.on_message(peer, content),
+                Kind::Ping => {
+                    self.core.outside.frame(peer, Kind::Pong, |buffer| buffer.extend_from_slice(content));
+                }
+                Kind::Pong => {
+                    let sent = content.try_into().map_or(now, u64::from_le_bytes);
+                    prefer |= self.core.outside.links[peer].measured(now.saturating_sub(sent));
+                }
+                Kind::Hello | Kind::Proof | Kind::Welcome | Kind::Refused => {
+                    return Err("it shook hands twice".to_owned());
+                }
+            }
+            taken += size;
+        }
+        input.advance(taken);
+        if prefer {
+            self.core.prefer();
+        }
+        self.deliver();
+        Ok(())
+    }
+
+    /// A message that makes no sense is dropped and counted, and the first ones are logged.
+    fn on_message(&mut self, peer: NodeIndex, content: &[u8]) {
+        let result = frame::read_addresses(content).and_then(|(from, to, body)| {
+            if self.core.outside.placement.node_of(from) != Some(peer) {
+                return Err("its sender does not live there".to_owned());
+            }
+            self.core.receive(from, to, body)
+        });
+        if let Err(why) = result {
+            let link = &mut self.core.outside.links[peer];
+            link.malformed += 1;
+            if link.malformed.is_power_of_two() {
+                let (count, name) = (link.malformed, &self.config.nodes[peer].name);
+                tracing::warn!("dropped a message from node '{name}': {why} ({count} so far)");
+            }
+        }
+    }
+
+    // Time.
+
+    /// Wakes the machines whose time has come.
+    pub(crate) fn wake_due(&mut self) {
+        self.core.wake_due();
+        self.deliver();
+    }
+
+    /// What is done twice a second: signs of life, idle clients, counting.
+    pub(crate) fn tick(&mut self) {
+        let now = self.core.outside.now().monotonic;
+        let mut prefer = false;
+        for peer in 0..self.core.outside.links.len() {
+            let link = &mut self.core.outside.links[peer];
+            if link.is_lost(now) {
+                tracing::info!("gave up the connection to node '{}': silent", self.config.nodes[peer].name);
+                link.give_up();
+            } else if link.is_up() {
+                prefer |= link.falls_silent(now);
+                self.core
+                    .outside
+                    .frame(peer, Kind::Ping, |buffer| buffer.extend_from_slice(&now.to_le_bytes()));
+            }
+        }
+        if prefer {
+            self.core.prefer();
+        }
+        self.core.refresh();
+        let timeout = self.core.shared().tunables.timeout_s.saturating_mul(1_000_000);
+        if timeout > 0 {
+            let long = |session: &Session| {
+                session.idle_since().is_some_and(|since| now.saturating_sub(since) > timeout)
+            };
+            let idle = self.connections.iter().flatten().filter(|connection| long(&connection.session));
+            let idle: Vec<SessionId> = idle.map(|connection| connection.id).collect();
+            for id in idle {
+                self.close(id);
+            }
+        }
+    }
+
+    // What leaves.
+
+    /// Makes all pending records durable, then writes to every socket for which something waits. Gives the
+    /// sockets that were full.
+    pub(crate) fn flush(&mut self) -> Vec<Full> {
+        let mut full = Vec::new();
+        if self.failure.is_some() || !self.commit() {
+            return full;
+        }
+        for peer in std::mem::take(&mut self.core.outside.dirty_links) {
+            if self.core.is_cut(peer) {
+                self.core.outside.links[peer].lose();
+            }
+            let link = &mut self.core.outside.links[peer];
+            if let Written::Blocked(writer) = link.write(&mut self.core.traffic.writes)
+                && !std::mem::replace(&mut link.blocked, true)
+            {
+                full.push(Full { writer, whose: Whose::Peer(peer) });
+            }
+            // A broken connection is noticed by the task that reads from it.
+        }
+        let mut held_up = Vec::new();
+        for slot in std::mem::take(&mut self.dirty) {
+            full.extend(self.write_to_client(slot, &mut held_up));
+        }
+        // Only now, as what these begin may store records, which must not be overtaken.
+        for slot in held_up {
+            self.resume(slot);
+        }
+        full
+    }
+
+    /// Says that a socket that was full can be written to.
+    pub(crate) fn on_writable(&mut self, whose: Whose) {
+        match whose {
+            Whose::Client(id) => {
+                if let Some(connection) = self.connection(id) {
+                    connection.blocked = false;
+                    self.touch(id.slot);
+                }
+            }
+            Whose::Peer(peer) => {
+                self.core.outside.links[peer].blocked = false;
+                self.core.outside.dirty_links.push(peer);
+                self.core.outside.flush.notify_one();
+            }
+        }
+    }
+
+    /// Writes a client's output; notes in `held_up` if the session may have waited for that.
+    fn write_to_client(&mut self, slot: usize, held_up: &mut Vec<usize>) -> Option<Full> {
+        let connection = self.connections[slot].as_mut()?;
+        connection.dirty = false;
+        if connection.blocked {
+            return None;
+        }
+        let id = connection.id;
+        while !connection.session.output().is_empty() {
+            self.core.traffic.writes += 1;
+            match connection.writer.try_write(connection.session.output()) {
+                Ok(count) if count > 0 => connection.session.output().advance(count),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    connection.blocked = true;
+                    return Some(Full { writer: connection.writer.clone(), whose: Whose::Client(id) });
+                }
+                _ => {
+                    self.close(id);
+                    return None;
+                }
+            }
+        }
+        if connection.session.closing() {
+            self.close(id);
+            return None;
+        }
+        if connection.reader.is_some() || !connection.session.input().is_empty() {
+            held_up.push(slot);
+        }
+        None
+    }
+
+    /// Lets a session go on whose output was taken.
+    fn resume(&mut self, slot: usize) {
+        let Some(connection) = self.connections[slot].as_mut() else { return };
+        connection.session.on_input(&mut self.core);
+        if connection.session.wants_input()
+            && let Some(waker) = connection.reader.take()
+        {
+            waker.wake();
+        }
+        self.touch(slot);
+        self.deliver();
+    }
+
+    /// Commits what machines have stored. After an error nothing leaves any more.
+    fn commit(&mut self) -> bool {
+        let (Some(store), Some(batch)) = (&mut self.store, &mut self.core.outside.batch) else { return true };
+        if batch.is_empty() {
+            return true;
+        }
+        let result = store.commit(batch);
+        batch.clear();
+        self.core.store_status = store.status();
+        if let Err(error) = result {
+            self.fail(&error);
+            return false;
+        }
+        true
+    }
+
+    /// Forces what was committed to disk, in the modes that do not do so at each commit.
+    pub(crate) fn sync(&mut self) {
+        if let Some(store) = &mut self.store
+            && let Err(error) = store.sync()
+        {
+            self.fail(&error);
+        }
+    }
+
+    fn fail(&mut self, error: &StoreError) {
+        self.failure.get_or_insert_with(|| error.to_string());
+        self.news.notify_one();
+    }
+
+    /// Whether every other node is connected.
+    pub(crate) fn sees_all(&self) -> bool {
+        self.seen() + 1 == self.config.nodes.len()
+    }
+
+    /// Whether, with this node, most nodes are connected.
+    pub(crate) fn sees_most(&self) -> bool {
+        self.seen() + 1 > self.config.nodes.len() / 2
+    }
+
+    fn seen(&self) -> usize {
+        self.core.outside.links.iter().filter(|link| link.is_up()).count()
+    }
+}

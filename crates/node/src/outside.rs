@@ -1,0 +1,144 @@
+//! What machines have around them on a node: clocks, links to other nodes, the store, alarms.
+//!
+//! Nothing leaves from here. Messages, records and completions are gathered; the worker's flush commits the
+//! records and only then lets the bytes go, which keeps the durability rule in one place.
+
+use crate::clock::Clock;
+use crate::frame::{self, Kind};
+use crate::link::Link;
+use crate::placement::{NodeIndex, Placement};
+use meridian_protocol::clock::{Micros, Now};
+use meridian_protocol::machine::{Completion, Record};
+use meridian_protocol::topology::{Address, ClientId};
+use meridian_protocol::wire::{self, Wire};
+use meridian_store::Batch;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::rc::Rc;
+use tokio::sync::Notify;
+
+/// A machine of this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum MachineId {
+    /// The replica of a partition.
+    Replica(u16),
+    /// The client machine in a slot.
+    Client(u32),
+}
+
+/// What a node's machines reach the world through.
+#[derive(Debug)]
+pub(crate) struct Outside {
+    pub(crate) clock: Clock,
+    pub(crate) me: NodeIndex,
+    /// How often this node has started.
+    pub(crate) incarnation: u32,
+    pub(crate) placement: Placement,
+    /// By node; the one of this node is never up.
+    pub(crate) links: Vec<Link>,
+    /// Links with bytes to write.
+    pub(crate) dirty_links: Vec<NodeIndex>,
+    /// Records to commit before anything leaves; `None` if records are not kept.
+    pub(crate) batch: Option<Batch>,
+    /// Requests that ended, for their sessions.
+    pub(crate) completions: VecDeque<Completion>,
+    alarms: BinaryHeap<Reverse<(Micros, usize, MachineId)>>,
+    /// Wakes the flusher.
+    pub(crate) flush: Rc<Notify>,
+    /// Wakes who waits for the first alarm, as an earlier one was set.
+    pub(crate) earlier_alarm: Rc<Notify>,
+}
+
+impl Outside {
+    pub(crate) fn new(
+        clock: Clock,
+        me: NodeIndex,
+        incarnation: u32,
+        placement: Placement,
+        links: Vec<Link>,
+        batch: Option<Batch>,
+    ) -> Self {
+        Self {
+            clock,
+            me,
+            incarnation,
+            placement,
+            links,
+            dirty_links: Vec::new(),
+            batch,
+            completions: VecDeque::new(),
+            alarms: BinaryHeap::new(),
+            flush: Rc::new(Notify::new()),
+            earlier_alarm: Rc::new(Notify::new()),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        self.clock.now()
+    }
+
+    /// The name of the client machine in a slot of this node.
+    pub(crate) fn client_id(&self, slot: u32) -> ClientId {
+        ClientId::new(self.me as u16 + 1, self.incarnation, slot)
+    }
+
+    /// Whether a machine lives here.
+    pub(crate) fn is_here(&self, address: Address) -> bool {
+        self.placement.node_of(address) == Some(self.me)
+    }
+
+    /// Appends a message to the link of the node on which its addressee lives. It is dropped if that node is not
+    /// connected or too much waits for it already: machines send again.
+    pub(crate) fn send<M: Wire>(&mut self, from: Address, to: Address, message: &M) {
+        let Some(node) = self.placement.node_of(to) else { return };
+        self.frame(node, Kind::Message, |buffer| {
+            frame::write_addresses(buffer, from, to);
+            wire::encode(message, buffer);
+        });
+    }
+
+    /// Appends a frame to a link.
+    pub(crate) fn frame(&mut self, node: NodeIndex, kind: Kind, content: impl FnOnce(&mut Vec<u8>)) {
+        if self.links[node].append(kind, content) {
+            self.dirty_links.push(node);
+            self.flush.notify_one();
+        }
+    }
+
+    /// Adds a record to what is committed before anything leaves.
+    pub(crate) fn store(&mut self, prefix: &[u8], record: &impl Record) {
+        if let Some(batch) = &mut self.batch {
+            batch.write(
+                |key| {
+                    key.extend_from_slice(prefix);
+                    record.encode_key(key);
+                },
+                |value| record.encode_value(value),
+            );
+            self.flush.notify_one();
+        }
+    }
+
+    /// Remembers that a machine wants to be woken. Whether it still does when the time comes, its owner knows.
+    pub(crate) fn set_alarm(&mut self, at: Micros, keyspace: usize, machine: MachineId) {
+        let first = self.alarms.peek().is_none_or(|Reverse((first, ..))| at < *first);
+        self.alarms.push(Reverse((at, keyspace, machine)));
+        if first {
+            self.earlier_alarm.notify_one();
+        }
+    }
+
+    /// When the first alarm is due.
+    pub(crate) fn next_alarm(&self) -> Option<Micros> {
+        self.alarms.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    /// Takes an alarm whose time has come: the keyspace's place, the machine, and the time it was set for.
+    pub(crate) fn take_due(&mut self, now: Micros) -> Option<(usize, MachineId, Micros)> {
+        let Reverse((at, keyspace, machine)) = *self.alarms.peek()?;
+        (at <= now).then(|| {
+            self.alarms.pop();
+            (keyspace, machine, at)
+        })
+    }
+}

@@ -1,0 +1,456 @@
+//! The one table of all commands: arity, flags, keys and documentation, and how each is served.
+//!
+//! Arity checks, `COMMAND` and its kin, `HELP` and the session's dispatch all read it.
+
+use super::parse::Args;
+use super::typed::{Typer, hashes, keys, lists, strings};
+
+/// A command, or a sub-command of one.
+#[derive(Debug)]
+pub struct Entry {
+    /// Its name in lower case; a sub-command's is `command|sub-command`.
+    pub name: &'static str,
+    /// How many words it has, its name included; negative: at least so many.
+    pub arity: i32,
+    /// Properties, as bits named in [`FLAGS`].
+    pub flags: u16,
+    /// Which words are keys.
+    pub keys: Keys,
+    /// To which group it belongs, as in `COMMAND DOCS`.
+    pub group: &'static str,
+    /// The version of Redis, or of Meridian, that brought it.
+    pub since: &'static str,
+    /// What it does, in one sentence.
+    pub summary: &'static str,
+    /// How it is served.
+    pub kind: Kind,
+    /// Its sub-commands.
+    pub subcommands: &'static [Entry],
+}
+
+/// How a command is served.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// One step on the key that is its first argument.
+    Key(Typer),
+    /// One step on each of its keys.
+    Each(Each),
+    /// By the session.
+    Own(Own),
+}
+
+/// Commands on several keys, each on its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Each {
+    /// `MGET`.
+    Get,
+    /// `MSET`.
+    Set,
+    /// `DEL`, `UNLINK`.
+    Delete,
+    /// `EXISTS`.
+    Exists,
+}
+
+/// Commands of the connection, the keyspace and the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the entries of the table say what each does")]
+pub enum Own {
+    Auth,
+    ClientGetName,
+    ClientId,
+    ClientInfo,
+    ClientList,
+    ClientSetInfo,
+    ClientSetName,
+    Command,
+    CommandCount,
+    CommandDocs,
+    CommandGetKeys,
+    CommandInfo,
+    CommandList,
+    ConfigGet,
+    ConfigSet,
+    /// A command that has only sub-commands.
+    Container,
+    DbSize,
+    Discard,
+    Echo,
+    Exec,
+    Fence,
+    Flush,
+    Hello,
+    Help,
+    Info,
+    Keys,
+    Keyspaces,
+    LastCost,
+    Multi,
+    DevCut,
+    DevHeal,
+    DevPause,
+    DevResume,
+    /// A command that a later version serves.
+    NotBuilt,
+    Ping,
+    Quit,
+    Reset,
+    Scan,
+    Select,
+    SlowLogGet,
+    SlowLogLen,
+    SlowLogReset,
+    Status,
+    Time,
+    Unwatch,
+    Use,
+    Watch,
+}
+
+/// Which words of a command are keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keys {
+    /// The first key, 0 if there is none.
+    pub first: i32,
+    /// The last key; negative: counted from the end.
+    pub last: i32,
+    /// How many words lie from one key to the next.
+    pub step: i32,
+}
+
+impl Keys {
+    /// The indexes of the keys in a command of so many words.
+    pub fn indexes(self, words: usize) -> impl Iterator<Item = usize> {
+        let last = if self.last < 0 { words as i32 + self.last } else { self.last };
+        let range = if self.first == 0 { 0..0 } else { self.first as usize..(last + 1).max(0) as usize };
+        range.step_by(self.step.max(1) as usize)
+    }
+}
+
+/// The names of [`Entry::flags`]' bits.
+pub const FLAGS: [&str; 8] = ["write", "readonly", "denyoom", "admin", "loading", "stale", "fast", "no_auth"];
+
+/// The command may change what is stored.
+pub const WRITE: u16 = 1;
+/// The command only reads what is stored.
+pub const READ: u16 = 1 << 1;
+/// The command may need more memory, and is refused when there is none.
+pub const MEMORY: u16 = 1 << 2;
+/// The command is an operator's.
+pub const ADMIN: u16 = 1 << 3;
+const LOADING: u16 = 1 << 4;
+const STALE: u16 = 1 << 5;
+const FAST: u16 = 1 << 6;
+const NO_AUTH: u16 = 1 << 7;
+
+impl Entry {
+    /// Whether it may have so many words.
+    pub fn accepts(&self, words: usize) -> bool {
+        let words = i32::try_from(words).unwrap_or(i32::MAX);
+        if self.arity < 0 { words >= -self.arity } else { words == self.arity }
+    }
+
+    /// Whether it has the flag.
+    pub fn is(&self, flag: u16) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// The names of its flags.
+    pub fn flag_names(&self) -> impl Iterator<Item = &'static str> {
+        FLAGS.iter().enumerate().filter(|(bit, _)| self.flags >> bit & 1 == 1).map(|(_, name)| *name)
+    }
+
+    /// Its categories, as `ACL` names them.
+    pub fn categories(&self) -> Vec<&'static str> {
+        let group = match self.group {
+            "string" => "@string",
+            "list" => "@list",
+            "hash" => "@hash",
+            "connection" => "@connection",
+            "transactions" => "@transaction",
+            "generic" => "@keyspace",
+            _ => "@admin",
+        };
+        let speed = if self.is(FAST) { "@fast" } else { "@slow" };
+        let access = [(WRITE, "@write"), (READ, "@read")];
+        let access = access.into_iter().filter(|(flag, _)| self.is(*flag)).map(|(_, name)| name);
+        let mut all: Vec<_> = access.chain([group, speed]).collect();
+        if self.is(ADMIN) {
+            all.push("@dangerous");
+        }
+        all
+    }
+
+    /// The entry that the words mean: a sub-command's where there are some.
+    pub fn resolve(&'static self, args: Args<'_>) -> Option<&'static Entry> {
+        let Some(word) = args.get(1).filter(|_| !self.subcommands.is_empty()) else { return Some(self) };
+        self.subcommands.iter().find(|entry| entry.subname().as_bytes().eq_ignore_ascii_case(word))
+    }
+
+    /// What follows the `|` in a sub-command's name.
+    pub fn subname(&self) -> &'static str {
+        self.name.split_once('|').map_or(self.name, |(_, name)| name)
+    }
+}
+
+/// The command of that name, in letters of any case.
+pub fn find(name: &[u8]) -> Option<&'static Entry> {
+    let mut slot = hash(name);
+    loop {
+        match INDEX[slot] {
+            0 => return None,
+            found => {
+                let entry = &TABLE[usize::from(found) - 1];
+                if entry.name.as_bytes().eq_ignore_ascii_case(name) {
+                    return Some(entry);
+                }
+            }
+        }
+        slot = (slot + 1) % INDEX.len();
+    }
+}
+
+/// All commands, in the order of the table.
+pub fn all() -> &'static [Entry] {
+    &TABLE
+}
+
+/// Where each name stands in the table, counted from 1: an open hash table that the compiler fills.
+static INDEX: [u8; 256] = index();
+
+const fn index() -> [u8; 256] {
+    let mut index = [0; 256];
+    let mut entry = 0;
+    while entry < ENTRIES.len() {
+        let mut slot = hash(ENTRIES[entry].name.as_bytes());
+        while index[slot] != 0 {
+            slot = (slot + 1) % index.len();
+        }
+        index[slot] = entry as u8 + 1;
+        entry += 1;
+    }
+    index
+}
+
+const fn hash(name: &[u8]) -> usize {
+    let mut hash: u32 = 0;
+    let mut at = 0;
+    while at < name.len() && at < 24 {
+        // The bit that tells upper from lower case does not count.
+        hash = (hash ^ (name[at] | 0x20) as u32).wrapping_mul(0x9e37_79b1);
+        at += 1;
+    }
+    (hash >> 24) as usize
+}
+
+static TABLE: [Entry; ENTRIES.len()] = ENTRIES;
+
+const NO_KEYS: Keys = Keys { first: 0, last: 0, step: 0 };
+const ONE: Keys = Keys { first: 1, last: 1, step: 1 };
+const ALL: Keys = Keys { first: 1, last: -1, step: 1 };
+const PAIRS: Keys = Keys { first: 1, last: -1, step: 2 };
+
+/// What most commands on one key have in common.
+const fn key(
+    name: &'static str,
+    arity: i32,
+    flags: u16,
+    group: &'static str,
+    since: &'static str,
+    summary: &'static str,
+    typer: Typer,
+) -> Entry {
+    Entry { name, arity, flags, keys: ONE, group, since, summary, kind: Kind::Key(typer), subcommands: &[] }
+}
+
+const fn each(
+    name: &'static str,
+    arity: i32,
+    flags: u16,
+    group: &'static str,
+    since: &'static str,
+    summary: &'static str,
+    each: Each,
+) -> Entry {
+    let keys = if matches!(each, Each::Set) { PAIRS } else { ALL };
+    Entry { name, arity, flags, keys, group, since, summary, kind: Kind::Each(each), subcommands: &[] }
+}
+
+const fn own(
+    name: &'static str,
+    arity: i32,
+    flags: u16,
+    group: &'static str,
+    since: &'static str,
+    summary: &'static str,
+    own: Own,
+) -> Entry {
+    let keys = if matches!(own, Own::Watch) { ALL } else { NO_KEYS };
+    Entry { name, arity, flags, keys, group, since, summary, kind: Kind::Own(own), subcommands: &[] }
+}
+
+const fn with(mut entry: Entry, subcommands: &'static [Entry]) -> Entry {
+    entry.subcommands = subcommands;
+    entry
+}
+
+/// A connection's own affair: served in any state of the node.
+const ANY: u16 = LOADING | STALE;
+
+#[rustfmt::skip]
+const ENTRIES: [Entry; 87] = [
+    // Strings.
+    key("get", 2, READ | FAST, "string", "1.0.0", "Returns the string value of a key.", strings::get),
+    key("set", -3, WRITE | MEMORY, "string", "1.0.0", "Sets the string value of a key, ignoring its type; a blind write unless an option depends on the old value.", strings::set),
+    key("setnx", 3, WRITE | MEMORY | FAST, "string", "1.0.0", "Sets the string value of a key only when the key doesn't exist.", strings::setnx),
+    key("setex", 4, WRITE | MEMORY, "string", "2.0.0", "Sets the string value and expiration time in seconds of a key.", strings::setex),
+    key("psetex", 4, WRITE | MEMORY, "string", "2.6.0", "Sets the string value and expiration time in milliseconds of a key.", strings::psetex),
+    key("getset", 3, WRITE | MEMORY | FAST, "string", "1.0.0", "Returns the previous string value of a key after setting it to a new value.", strings::getset),
+    key("getdel", 2, WRITE | FAST, "string", "6.2.0", "Returns the string value of a key after deleting the key.", strings::getdel),
+    key("getex", -2, WRITE | FAST, "string", "6.2.0", "Returns the string value of a key after setting its expiration time.", strings::getex),
+    key("delifeq", 3, WRITE | FAST, "string", "9.0.0", "Deletes a key if its string value equals the given one.", strings::delete_if_equal),
+    key("strlen", 2, READ | FAST, "string", "2.2.0", "Returns the length of a string value.", strings::strlen),
+    key("append", 3, WRITE | MEMORY | FAST, "string", "2.0.0", "Appends a string to the value of a key. Creates the key if it doesn't exist.", strings::append),
+    key("getrange", 4, READ, "string", "2.4.0", "Returns a substring of the string stored at a key.", strings::get_range),
+    key("setrange", 4, WRITE | MEMORY, "string", "2.2.0", "Overwrites a part of a string value with another by an offset. Creates the key if it doesn't exist.", strings::set_range),
+    key("incr", 2, WRITE | MEMORY | FAST, "string", "1.0.0", "Increments the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.", strings::incr),
+    key("decr", 2, WRITE | MEMORY | FAST, "string", "1.0.0", "Decrements the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.", strings::decr),
+    key("incrby", 3, WRITE | MEMORY | FAST, "string", "1.0.0", "Increments the integer value of a key by a number. Uses 0 as initial value if the key doesn't exist.", strings::incr_by),
+    key("decrby", 3, WRITE | MEMORY | FAST, "string", "1.0.0", "Decrements a number from the integer value of a key. Uses 0 as initial value if the key doesn't exist.", strings::decr_by),
+    key("incrbyfloat", 3, WRITE | MEMORY | FAST, "string", "2.6.0", "Increments the floating point value of a key by a number. Uses 0 as initial value if the key doesn't exist.", strings::incr_by_float),
+    each("mget", -2, READ | FAST, "string", "1.0.0", "Returns the string values of keys, each read on its own.", Each::Get),
+    each("mset", -3, WRITE | MEMORY, "string", "1.0.1", "Sets the string values of keys, each on its own: not in one step.", Each::Set),
+    // Keys of any type.
+    each("del", -2, WRITE, "generic", "1.0.0", "Deletes keys, each on its own.", Each::Delete),
+    each("unlink", -2, WRITE | FAST, "generic", "4.0.0", "Deletes keys, each on its own.", Each::Delete),
+    each("exists", -2, READ | FAST, "generic", "1.0.0", "Determines how many of the keys exist, each looked at on its own.", Each::Exists),
+    key("type", 2, READ | FAST, "generic", "1.0.0", "Determines the type of value stored at a key.", keys::type_of),
+    key("expire", -3, WRITE | FAST, "generic", "1.0.0", "Sets the expiration time of a key in seconds.", keys::expire),
+    key("pexpire", -3, WRITE | FAST, "generic", "2.6.0", "Sets the expiration time in milliseconds of a key.", keys::pexpire),
+    key("expireat", -3, WRITE | FAST, "generic", "1.2.0", "Sets the expiration time of a key to a Unix timestamp.", keys::expireat),
+    key("pexpireat", -3, WRITE | FAST, "generic", "2.6.0", "Sets the expiration time of a key to a Unix milliseconds timestamp.", keys::pexpireat),
+    key("expiretime", 2, READ | FAST, "generic", "7.0.0", "Returns the expiration time of a key as a Unix timestamp.", keys::expiretime),
+    key("pexpiretime", 2, READ | FAST, "generic", "7.0.0", "Returns the expiration time of a key as a Unix milliseconds timestamp.", keys::pexpiretime),
+    key("ttl", 2, READ | FAST, "generic", "1.0.0", "Returns the expiration time in seconds of a key.", keys::ttl),
+    key("pttl", 2, READ | FAST, "generic", "2.6.0", "Returns the expiration time in milliseconds of a key.", keys::pttl),
+    key("persist", 2, WRITE | FAST, "generic", "2.2.0", "Removes the expiration time of a key.", keys::persist),
+    own("keys", 2, READ, "generic", "1.0.0", "Returns all key names that match a pattern.", Own::Keys),
+    own("scan", -2, READ, "generic", "2.8.0", "Iterates over the key names in the keyspace.", Own::Scan),
+    own("dbsize", 1, READ, "server", "1.0.0", "Counts the keys in the keyspace, by listing them all.", Own::DbSize),
+    own("flushdb", -1, WRITE, "server", "1.0.0", "Refused: no step empties a keyspace consistently.", Own::Flush),
+    own("flushall", -1, WRITE, "server", "1.0.0", "Refused: no step empties all keyspaces consistently.", Own::Flush),
+    // Lists.
+    key("lpush", -3, WRITE | MEMORY | FAST, "list", "1.0.0", "Prepends one or more elements to a list. Creates the key if it doesn't exist.", lists::lpush),
+    key("rpush", -3, WRITE | MEMORY | FAST, "list", "1.0.0", "Appends one or more elements to a list. Creates the key if it doesn't exist.", lists::rpush),
+    key("lpop", -2, WRITE | FAST, "list", "1.0.0", "Returns the first elements in a list after removing it. Deletes the list if the last element was popped.", lists::lpop),
+    key("rpop", -2, WRITE | FAST, "list", "1.0.0", "Returns and removes the last elements of a list. Deletes the list if the last element was popped.", lists::rpop),
+    key("llen", 2, READ | FAST, "list", "1.0.0", "Returns the length of a list.", lists::len),
+    key("lrange", 4, READ, "list", "1.0.0", "Returns a range of elements from a list.", lists::range),
+    key("lindex", 3, READ, "list", "1.0.0", "Returns an element from a list by its index.", lists::index),
+    key("ltrim", 4, WRITE, "list", "1.0.0", "Removes elements from both ends a list. Deletes the list if all elements were trimmed.", lists::trim),
+    key("lrem", 4, WRITE, "list", "1.0.0", "Removes elements from a list. Deletes the list if the last element was removed.", lists::remove),
+    // Hashes.
+    key("hset", -4, WRITE | MEMORY | FAST, "hash", "2.0.0", "Creates or modifies the value of a field in a hash.", hashes::set),
+    key("hget", 3, READ | FAST, "hash", "2.0.0", "Returns the value of a field in a hash.", hashes::get),
+    key("hmget", -3, READ | FAST, "hash", "2.0.0", "Returns the values of all given fields in a hash.", hashes::get_many),
+    key("hdel", -3, WRITE | FAST, "hash", "2.0.0", "Deletes one or more fields and their values from a hash. Deletes the hash if no fields remain.", hashes::delete),
+    key("hexists", 3, READ | FAST, "hash", "2.0.0", "Determines whether a field exists in a hash.", hashes::exists),
+    key("hgetall", 2, READ, "hash", "2.0.0", "Returns all fields and values in a hash.", hashes::get_all),
+    key("hkeys", 2, READ, "hash", "2.0.0", "Returns all fields in a hash.", hashes::keys),
+    key("hvals", 2, READ, "hash", "2.0.0", "Returns all values in a hash.", hashes::values),
+    key("hlen", 2, READ | FAST, "hash", "2.0.0", "Returns the number of fields in a hash.", hashes::len),
+    key("hincrby", 4, WRITE | MEMORY | FAST, "hash", "2.0.0", "Increments the integer value of a field in a hash by a number. Uses 0 as initial value if the field doesn't exist.", hashes::incr_by),
+    // Transactions on one key.
+    own("multi", 1, ANY | FAST, "transactions", "1.2.0", "Starts a transaction on one key.", Own::Multi),
+    own("exec", 1, ANY, "transactions", "1.2.0", "Executes all commands in a transaction in one step.", Own::Exec),
+    own("discard", 1, ANY | FAST, "transactions", "2.0.0", "Discards a transaction.", Own::Discard),
+    own("watch", -2, ANY | FAST, "transactions", "2.2.0", "Monitors changes to a key to determine the execution of a transaction.", Own::Watch),
+    own("unwatch", 1, ANY | FAST, "transactions", "2.2.0", "Forgets about the watched key.", Own::Unwatch),
+    // The connection.
+    own("ping", -1, FAST, "connection", "1.0.0", "Returns the server's liveliness response.", Own::Ping),
+    own("echo", 2, ANY | FAST, "connection", "1.0.0", "Returns the given string.", Own::Echo),
+    own("hello", -1, ANY | FAST | NO_AUTH, "connection", "6.0.0", "Handshakes with the server.", Own::Hello),
+    own("auth", -2, ANY | FAST | NO_AUTH, "connection", "1.0.0", "Authenticates the connection.", Own::Auth),
+    own("select", 2, ANY | FAST, "connection", "1.0.0", "Changes the selected keyspace.", Own::Select),
+    own("quit", -1, ANY | FAST | NO_AUTH, "connection", "1.0.0", "Closes the connection.", Own::Quit),
+    own("reset", 1, ANY | FAST | NO_AUTH, "connection", "6.2.0", "Resets the connection.", Own::Reset),
+    with(own("client", -2, 0, "connection", "2.4.0", "A container for client connection commands.", Own::Container), &[
+        own("client|getname", 2, ANY, "connection", "2.6.9", "Returns the name of the connection.", Own::ClientGetName),
+        own("client|id", 2, ANY, "connection", "5.0.0", "Returns the unique client ID of the connection.", Own::ClientId),
+        own("client|info", 2, ANY, "connection", "6.2.0", "Returns information about the connection.", Own::ClientInfo),
+        own("client|list", -2, ANY | ADMIN, "connection", "2.4.0", "Lists open connections.", Own::ClientList),
+        own("client|setinfo", 4, ANY, "connection", "7.2.0", "Sets information specific to the client or connection.", Own::ClientSetInfo),
+        own("client|setname", 3, ANY, "connection", "2.6.9", "Sets the connection name.", Own::ClientSetName),
+        own("client|help", 2, ANY, "connection", "5.0.0", "Returns helpful text about the different subcommands.", Own::Help),
+    ]),
+    // The node.
+    with(own("command", -1, ANY, "server", "2.8.13", "Returns detailed information about all commands.", Own::Command), &[
+        own("command|count", 2, ANY, "server", "2.8.13", "Returns a count of commands.", Own::CommandCount),
+        own("command|docs", -2, ANY, "server", "7.0.0", "Returns documentary information about one, multiple or all commands.", Own::CommandDocs),
+        own("command|getkeys", -3, ANY, "server", "2.8.13", "Extracts the key names from an arbitrary command.", Own::CommandGetKeys),
+        own("command|info", -2, ANY, "server", "2.8.13", "Returns information about one, multiple or all commands.", Own::CommandInfo),
+        own("command|list", -2, ANY, "server", "7.0.0", "Returns a list of command names.", Own::CommandList),
+        own("command|help", 2, ANY, "server", "5.0.0", "Returns helpful text about the different subcommands.", Own::Help),
+    ]),
+    with(own("config", -2, ADMIN, "server", "2.0.0", "A container for server configuration commands.", Own::Container), &[
+        own("config|get", -3, ANY | ADMIN, "server", "2.0.0", "Returns the effective values of configuration parameters.", Own::ConfigGet),
+        own("config|set", -4, ANY | ADMIN, "server", "2.0.0", "Sets configuration parameters in-flight.", Own::ConfigSet),
+        own("config|help", 2, ANY, "server", "5.0.0", "Returns helpful text about the different subcommands.", Own::Help),
+    ]),
+    with(own("slowlog", -2, ADMIN, "server", "2.2.12", "A container for slow log commands.", Own::Container), &[
+        own("slowlog|get", -2, ANY | ADMIN, "server", "2.2.12", "Returns the slow log's entries.", Own::SlowLogGet),
+        own("slowlog|len", 2, ANY | ADMIN, "server", "2.2.12", "Returns the number of entries in the slow log.", Own::SlowLogLen),
+        own("slowlog|reset", 2, ANY | ADMIN, "server", "2.2.12", "Clears all entries from the slow log.", Own::SlowLogReset),
+        own("slowlog|help", 2, ANY, "server", "6.2.0", "Returns helpful text about the different subcommands.", Own::Help),
+    ]),
+    own("info", -1, ANY, "server", "1.0.0", "Returns information and statistics about the server.", Own::Info),
+    own("time", 1, ANY | FAST, "server", "2.6.0", "Returns the server time.", Own::Time),
+    // Meridian's own.
+    own("meridian.keyspaces", 1, ANY, "meridian", "0.1.0", "Lists the keyspaces with their models and engines.", Own::Keyspaces),
+    own("meridian.use", 2, ANY | FAST, "meridian", "0.1.0", "Changes the selected keyspace by name.", Own::Use),
+    own("meridian.fence", 1, 0, "meridian", "0.1.0", "Makes all that the session has seen visible to all that comes after.", Own::Fence),
+    own("meridian.status", 1, ANY, "meridian", "0.1.0", "Returns the state of the node and its replicas.", Own::Status),
+    own("meridian.cost", 1, ANY | FAST, "meridian", "0.1.0", "Returns what the session's last operation cost.", Own::LastCost),
+    with(own("meridian.dev", -2, ADMIN, "meridian", "0.1.0", "A container for faults in an emulated wide area.", Own::Container), &[
+        own("meridian.dev|cut", 4, ADMIN, "meridian", "0.1.0", "Loses all messages between two regions.", Own::DevCut),
+        own("meridian.dev|heal", 2, ADMIN, "meridian", "0.1.0", "Mends all cuts.", Own::DevHeal),
+        own("meridian.dev|pause", 3, ADMIN, "meridian", "0.1.0", "Stops the replicas of a region.", Own::DevPause),
+        own("meridian.dev|resume", 3, ADMIN, "meridian", "0.1.0", "Lets the replicas of a region go on.", Own::DevResume),
+        own("meridian.dev|help", 2, ANY, "meridian", "0.1.0", "Returns helpful text about the different subcommands.", Own::Help),
+    ]),
+    own("meridian.level", -1, 0, "meridian", "0.1.0", "Not built yet: chooses session guarantees in a causal keyspace.", Own::NotBuilt),
+    own("meridian.context", -1, 0, "meridian", "0.1.0", "Not built yet: exports and imports what a session has seen.", Own::NotBuilt),
+    own("meridian.begin", -1, 0, "meridian", "0.1.0", "Not built yet: starts a transaction on several keys.", Own::NotBuilt),
+    own("meridian.commit", -1, 0, "meridian", "0.1.0", "Not built yet: commits a transaction on several keys.", Own::NotBuilt),
+    own("meridian.abort", -1, 0, "meridian", "0.1.0", "Not built yet: gives up a transaction on several keys.", Own::NotBuilt),
+    own("meridian.snapshot", -1, 0, "meridian", "0.1.0", "Not built yet: reads at a time in the past.", Own::NotBuilt),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_found_by_its_name_in_any_case() {
+        for entry in all() {
+            assert!(std::ptr::eq(find(entry.name.as_bytes()).unwrap(), entry), "{}", entry.name);
+            assert!(std::ptr::eq(find(entry.name.to_uppercase().as_bytes()).unwrap(), entry));
+            assert!(entry.summary.ends_with('.'), "{}", entry.name);
+            assert_ne!(entry.arity, 0);
+            let prefix = format!("{}|", entry.name);
+            assert!(entry.subcommands.iter().all(|sub| sub.name.starts_with(&prefix)));
+        }
+        for name in [&b""[..], b"ge", b"gett", b"rename", b"\0", &[b'x'; 5000]] {
+            assert!(find(name).is_none());
+        }
+    }
+
+    #[test]
+    fn keys_are_where_the_table_says() {
+        let of = |name: &str, words| find(name.as_bytes()).unwrap().keys.indexes(words).collect::<Vec<_>>();
+        assert_eq!(of("get", 2), [1]);
+        assert_eq!(of("mset", 5), [1, 3]);
+        assert_eq!(of("del", 4), [1, 2, 3]);
+        assert_eq!(of("ping", 2), [0; 0]);
+    }
+}

@@ -1,0 +1,139 @@
+//! From a command's words to what is done.
+
+use super::job::{Each, Job, One};
+use super::{Host, Running, State, outcome};
+use crate::resp::encode::{Nil, printable};
+use crate::resp::parse::Args;
+use crate::resp::table::{self, Each as EachKind, Entry, Kind, Own};
+use crate::resp::typed::{Typer, wrong_arity};
+use bytes::Bytes;
+use meridian_protocol::machine::Request;
+use meridian_protocol::object::{Action, Class, Command};
+use std::fmt::Write as _;
+
+impl State {
+    /// Runs a command: answers it, or leaves it running.
+    pub(super) fn on_command(&mut self, args: Args<'_>, host: &mut impl Host) {
+        if args.is_empty() {
+            return;
+        }
+        let entry = match check(args, host) {
+            Ok(entry) => entry,
+            Err(refusal) => {
+                if let Some(multi) = &mut self.multi {
+                    multi.spoil();
+                }
+                return self.error(&refusal);
+            }
+        };
+        self.active = host.now().monotonic;
+        let active = self.active;
+        self.update(host, |info| {
+            info.active = active;
+            info.command = entry.name;
+        });
+        if self.multi.is_some() && !ends_or_breaks_multi(entry) {
+            return self.queue(entry, args, host);
+        }
+        match entry.kind {
+            Kind::Key(typer) => self.on_key(entry, typer, args, host),
+            Kind::Each(each) => self.on_each(entry, each, args, host),
+            Kind::Own(own) => self.on_own(entry, own, args, host),
+        }
+    }
+
+    /// Leaves the command running.
+    pub(super) fn run(&mut self, job: Job) {
+        self.running = Some(Running { began: self.active, job });
+    }
+
+    fn on_key(&mut self, entry: &'static Entry, typer: Typer, args: Args<'_>, host: &mut impl Host) {
+        let at_ms = host.now().wall_ms();
+        match typer(args, at_ms) {
+            Ok(command) => self.act(entry, args.bytes(1), command, at_ms, host),
+            Err(refusal) => self.error(&refusal),
+        }
+    }
+
+    /// Begins one step on one key.
+    fn act(&mut self, entry: &'static Entry, key: Bytes, command: Command, at_ms: u64, host: &mut impl Host) {
+        let class = command.class();
+        if let Some(refusal) = outcome::not_served(&host.keyspaces()[self.keyspace], class, entry.name) {
+            return self.error(&refusal);
+        }
+        let nil = nil_of(&command);
+        let request = self.submit(Request::Act { key, action: Action::Command(command), at_ms }, host);
+        self.run(Job::One(One { request, nil, read: class == Class::Read }));
+    }
+
+    fn on_each(&mut self, entry: &'static Entry, each: EachKind, args: Args<'_>, host: &mut impl Host) {
+        let command = match each {
+            EachKind::Set if args.len().is_multiple_of(2) => return self.error(&wrong_arity(entry.name)),
+            EachKind::Get => Command::Get,
+            EachKind::Exists => Command::Exists,
+            // Whether a class is served does not depend on the value.
+            EachKind::Set => Each::set(Bytes::new()),
+            EachKind::Delete => Command::Delete,
+        };
+        let at_ms = host.now().wall_ms();
+        if args.len() == 2 && each != EachKind::Get {
+            return self.act(entry, args.bytes(1), command, at_ms, host);
+        }
+        let keyspace = &host.keyspaces()[self.keyspace];
+        if let Some(refusal) = outcome::not_served(keyspace, command.class(), entry.name) {
+            return self.error(&refusal);
+        }
+        let mut job = Each::new(each, entry.keys, args, at_ms);
+        job.fill(self, args, host);
+        self.run(Job::Each(job));
+    }
+}
+
+/// In which form a command answers that there is nothing.
+pub(super) fn nil_of(command: &Command) -> Nil {
+    if matches!(command, Command::ListPop(_, Some(_))) { Nil::Array } else { Nil::String }
+}
+
+/// Whether a command is carried out at once although a transaction is being gathered.
+fn ends_or_breaks_multi(entry: &Entry) -> bool {
+    matches!(
+        entry.kind,
+        Kind::Own(Own::Exec | Own::Discard | Own::Multi | Own::Watch | Own::Quit | Own::Reset)
+    )
+}
+
+/// Finds the command and checks what can be checked before it is looked at.
+fn check(args: Args<'_>, host: &mut impl Host) -> Result<&'static Entry, String> {
+    let container = table::find(&args[0]).ok_or_else(|| unknown_command(args))?;
+    let entry = container.resolve(args).ok_or_else(|| unknown_subcommand(args))?;
+    if !entry.accepts(args.len()) {
+        return Err(wrong_arity(entry.name).into_owned());
+    }
+    let limit = host.shared().tunables.maxmemory;
+    if limit > 0 && entry.is(table::MEMORY) && host.used_memory() > limit {
+        return Err(OUT_OF_MEMORY.to_owned());
+    }
+    Ok(entry)
+}
+
+/// What is answered to a command that may need more memory, when there is none.
+pub(super) const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+
+/// As Redis words it: the first 128 bytes of the name and of the arguments.
+fn unknown_command(args: Args<'_>) -> String {
+    let mut begins = String::new();
+    for word in args.iter().skip(1) {
+        if begins.len() >= 128 {
+            break;
+        }
+        let shown = printable(word, 128 - begins.len());
+        // Writing to a string has no error.
+        let _ = write!(begins, "'{shown}' ");
+    }
+    format!("ERR unknown command '{}', with args beginning with: {begins}", printable(&args[0], 128))
+}
+
+fn unknown_subcommand(args: Args<'_>) -> String {
+    let name = String::from_utf8_lossy(&args[0]).to_uppercase();
+    format!("ERR unknown subcommand '{}'. Try {name} HELP.", printable(&args[1], 128))
+}

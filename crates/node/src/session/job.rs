@@ -1,0 +1,330 @@
+//! Commands that wait for the node: which requests they make of it, and what they answer when those have ended.
+
+use super::shared::SlowEntry;
+use super::transaction::Exec;
+use super::{Host, Running, State, outcome, transaction, walk::Walk};
+use crate::resp::encode::Nil;
+use crate::resp::parse::Args;
+use crate::resp::table::{Each as EachKind, Keys};
+use bytes::Bytes;
+use meridian_protocol::machine::{Completion, Outcome, Request, RequestId};
+use meridian_protocol::object::{Action, Answer, Command, Condition, Expiry, Fault, Reply, Set, SetAnswer};
+use std::collections::HashMap;
+
+/// What a running command waits for.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// One step on one key.
+    One(One),
+    /// One step on each of several keys.
+    Each(Each),
+    /// A listing of keys.
+    Walk(Walk),
+    /// `WATCH`.
+    Watch(transaction::Watch),
+    /// `EXEC`.
+    Exec(Exec),
+    /// A fence in each of several keyspaces.
+    Fence(Fence),
+}
+
+/// One step on one key.
+#[derive(Debug)]
+pub(super) struct One {
+    pub(super) request: RequestId,
+    pub(super) nil: Nil,
+    pub(super) read: bool,
+}
+
+impl State {
+    /// Takes up the end of a request; `args` are the words of the command that runs.
+    pub(super) fn on_completion(&mut self, args: Args<'_>, completion: Completion, host: &mut impl Host) {
+        let Some(mut running) = self.running.take() else { return };
+        let Completion { request, outcome, cost } = completion;
+        let ended = match &mut running.job {
+            Job::One(one) if one.request == request => {
+                self.answer(one, &outcome, host);
+                self.cost = cost;
+                true
+            }
+            Job::One(_) => false,
+            Job::Each(each) => {
+                self.add_cost(cost);
+                each.on_outcome(request, outcome, self, args, host)
+            }
+            Job::Walk(walk) => {
+                self.add_cost(cost);
+                walk.on_outcome(request, outcome, self, host)
+            }
+            Job::Watch(watch) => {
+                self.cost = cost;
+                watch.on_outcome(request, &outcome, self, host)
+            }
+            Job::Exec(exec) => {
+                self.cost = cost;
+                exec.on_outcome(request, &outcome, self, host)
+            }
+            Job::Fence(fence) => {
+                self.add_cost(cost);
+                fence.on_outcome(request, outcome, self, host)
+            }
+        };
+        if ended {
+            self.log_if_slow(&running, args, host);
+        } else {
+            self.running = Some(running);
+        }
+    }
+
+    fn answer(&mut self, one: &One, outcome: &Outcome, host: &impl Host) {
+        match outcome {
+            Outcome::Answer(Answer::One(reply)) => {
+                self.errors += u64::from(matches!(reply, Reply::Error(_)));
+                self.reply().reply(reply, one.nil);
+            }
+            other => self.error(&outcome::error(&host.keyspaces()[self.keyspace], other, one.read)),
+        }
+    }
+
+    /// Of a command that made several requests the slowest counts.
+    fn add_cost(&mut self, cost: meridian_protocol::machine::Cost) {
+        if (cost.rounds, cost.waited) >= (self.cost.rounds, self.cost.waited) {
+            self.cost = cost;
+        }
+    }
+
+    fn log_if_slow(&mut self, running: &Running, args: Args<'_>, host: &mut impl Host) {
+        let now = host.now();
+        let took = now.monotonic.saturating_sub(running.began);
+        let shared = host.shared();
+        let slower_than = shared.tunables.slow_log_slower_than;
+        if slower_than < 0 || took < slower_than.unsigned_abs() {
+            return;
+        }
+        let client = shared.clients.get_mut(self.id);
+        let (peer, name) = client.map(|info| (info.peer.clone(), info.name.clone())).unwrap_or_default();
+        let at_s = now.wall / 1_000_000;
+        let entry = SlowEntry { id: 0, at_s, took, args: slow_args(args), peer, name };
+        shared.slow_log.push(entry, shared.tunables.slow_log_max_len);
+    }
+}
+
+/// The words of a command as the slow log keeps them: long ones and many are cut.
+fn slow_args(args: Args<'_>) -> Vec<Bytes> {
+    const WORDS: usize = 32;
+    const BYTES: usize = 128;
+    let shown = if args.len() > WORDS { WORDS - 1 } else { args.len() };
+    let cut = |word: &[u8]| match word.len().checked_sub(BYTES) {
+        Some(more @ 1..) => [&word[..BYTES], format!("... ({more} more bytes)").as_bytes()].concat().into(),
+        _ => Bytes::copy_from_slice(word),
+    };
+    let mut words: Vec<Bytes> = args.iter().take(shown).map(cut).collect();
+    if shown < args.len() {
+        words.push(format!("... ({} more arguments)", args.len() - shown).into());
+    }
+    words
+}
+
+/// One step on each of several keys. A key that is named twice is stepped on once.
+#[derive(Debug)]
+pub(super) struct Each {
+    kind: EachKind,
+    at_ms: u64,
+    /// For each different key, the word that names it; of `MSET` the last, as its value counts.
+    keys: Vec<usize>,
+    /// For each key as it was named, its place among the different ones.
+    named: Vec<usize>,
+    /// The requests made so far, in the order of `keys`; their numbers grow.
+    requests: Vec<RequestId>,
+    /// The answers, in the same order.
+    replies: Vec<Option<Reply>>,
+    /// How many requests have ended.
+    ended: usize,
+    /// The worst outcome: no more requests are made.
+    failed: Option<Outcome>,
+}
+
+impl Each {
+    /// How many requests are in flight at most.
+    const WINDOW: usize = 1024;
+
+    pub(super) fn new(kind: EachKind, keys: Keys, args: Args<'_>, at_ms: u64) -> Self {
+        let mut places = HashMap::new();
+        let mut different = Vec::new();
+        let named = keys.indexes(args.len()).map(|index| {
+            let place = *places.entry(&args[index]).or_insert_with(|| {
+                different.push(index);
+                different.len() - 1
+            });
+            different[place] = index;
+            place
+        });
+        let named = named.collect();
+        Self {
+            kind,
+            at_ms,
+            keys: different,
+            named,
+            requests: Vec::new(),
+            replies: Vec::new(),
+            ended: 0,
+            failed: None,
+        }
+    }
+
+    /// The command that sets one key of an `MSET`.
+    pub(super) fn set(value: Bytes) -> Command {
+        Command::Set(Set {
+            value,
+            condition: Condition::Always,
+            expiry: Expiry::Never,
+            answer: SetAnswer::Ok,
+        })
+    }
+
+    /// Makes requests until the window is full.
+    pub(super) fn fill(&mut self, state: &mut State, args: Args<'_>, host: &mut impl Host) {
+        if self.requests.is_empty() {
+            state.cost = meridian_protocol::machine::Cost::default();
+        }
+        while self.failed.is_none() && self.requests.len() - self.ended < Self::WINDOW {
+            let Some(index) = self.keys.get(self.requests.len()) else { break };
+            let command = match self.kind {
+                EachKind::Get => Command::Get,
+                EachKind::Set => Self::set(args.bytes(index + 1)),
+                EachKind::Delete => Command::Delete,
+                EachKind::Exists => Command::Exists,
+            };
+            let action = Action::Command(command);
+            let request = Request::Act { key: args.bytes(*index), action, at_ms: self.at_ms };
+            self.requests.push(state.submit(request, host));
+            self.replies.push(None);
+        }
+    }
+
+    fn on_outcome(
+        &mut self,
+        request: RequestId,
+        outcome: Outcome,
+        state: &mut State,
+        args: Args<'_>,
+        host: &mut impl Host,
+    ) -> bool {
+        let Ok(place) = self.requests.binary_search(&request) else { return false };
+        self.ended += 1;
+        match outcome {
+            Outcome::Answer(Answer::One(reply)) => self.replies[place] = Some(reply),
+            // What may have happened weighs more than what has not.
+            other => {
+                if self.failed.is_none() || other == Outcome::Unknown {
+                    self.failed = Some(other);
+                }
+            }
+        }
+        self.fill(state, args, host);
+        if self.ended < self.requests.len() {
+            return false;
+        }
+        self.finish(state, host);
+        true
+    }
+
+    fn finish(&self, state: &mut State, host: &impl Host) {
+        let keyspace = &host.keyspaces()[state.keyspace];
+        let written = self.replies.iter().flatten().filter(|reply| !matches!(reply, Reply::Error(_))).count();
+        let read = matches!(self.kind, EachKind::Get | EachKind::Exists);
+        match &self.failed {
+            Some(Outcome::NoQuorum | Outcome::Aborted(_)) if !read && written > 0 => {
+                state.error(&outcome::partly(keyspace, written, self.keys.len()));
+            }
+            Some(Outcome::Unknown) if !read => {
+                state.error(&outcome::partly(keyspace, written, self.keys.len()));
+            }
+            Some(other) => state.error(&outcome::error(keyspace, other, read)),
+            None => self.answer(state),
+        }
+    }
+
+    fn answer(&self, state: &mut State) {
+        let replies = || self.named.iter().map(|place| self.replies[*place].as_ref().unwrap_or(&Reply::Nil));
+        let fault = self.replies.iter().flatten().find(|reply| matches!(reply, Reply::Error(_)));
+        match (self.kind, fault) {
+            (EachKind::Get, _) => {
+                let mut to = state.reply();
+                to.array(self.named.len());
+                for reply in replies() {
+                    // To `MGET` a value of another type is nothing.
+                    let wrong = *reply == Reply::Error(Fault::WrongType);
+                    to.reply(if wrong { &Reply::Nil } else { reply }, Nil::String);
+                }
+            }
+            (_, Some(fault)) => {
+                state.errors += 1;
+                state.reply().reply(fault, Nil::String);
+            }
+            (EachKind::Set, None) => state.reply().ok(),
+            // A key that is named twice exists twice, but is deleted once.
+            (EachKind::Exists, None) => state.reply().int(replies().map(count_of).sum()),
+            (EachKind::Delete, None) => {
+                state.reply().int(self.replies.iter().flatten().map(count_of).sum());
+            }
+        }
+    }
+}
+
+fn count_of(reply: &Reply) -> i64 {
+    if let Reply::Int(count) = reply { *count } else { 0 }
+}
+
+/// A fence in each of several keyspaces.
+#[derive(Debug)]
+pub(super) struct Fence {
+    waiting: Vec<(RequestId, usize)>,
+    failed: Option<(Outcome, usize)>,
+}
+
+impl State {
+    /// `MERIDIAN.FENCE`: fences every keyspace that the session has used since its last fence.
+    pub(super) fn on_fence(&mut self, host: &mut impl Host) {
+        let mut keyspaces = std::mem::take(&mut self.touched);
+        if keyspaces.is_empty() {
+            keyspaces.push(self.keyspace);
+        }
+        self.cost = meridian_protocol::machine::Cost::default();
+        let begin = |keyspace| (self.submit_to(keyspace, Request::Fence, host), keyspace);
+        let waiting = keyspaces.into_iter().map(begin).collect();
+        self.run(Job::Fence(Fence { waiting, failed: None }));
+    }
+}
+
+impl Fence {
+    fn on_outcome(
+        &mut self,
+        request: RequestId,
+        outcome: Outcome,
+        state: &mut State,
+        host: &impl Host,
+    ) -> bool {
+        let Some(place) = self.waiting.iter().position(|(waiting, _)| *waiting == request) else {
+            return false;
+        };
+        let (_, keyspace) = self.waiting.swap_remove(place);
+        if outcome == Outcome::Fenced {
+            state.touched.retain(|touched| *touched != keyspace);
+        } else {
+            // It stays among those that are owed a fence.
+            self.failed = Some((outcome, keyspace));
+        }
+        if !self.waiting.is_empty() {
+            return false;
+        }
+        match &self.failed {
+            None => state.reply().ok(),
+            // A fence that has not ended has no effect.
+            Some((outcome, keyspace)) => {
+                state.error(&outcome::error(&host.keyspaces()[*keyspace], outcome, true));
+            }
+        }
+        true
+    }
+}

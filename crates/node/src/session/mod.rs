@@ -1,0 +1,235 @@
+//! What a connection means: commands in, requests to the node, answers out, in order. No sockets.
+//!
+//! One command of a connection runs at a time; those behind it wait as bytes in the input. [`host`] is what a
+//! session asks of its node and what the node must do in return.
+
+mod connection;
+mod dispatch;
+pub mod host;
+mod introspection;
+mod job;
+mod outcome;
+mod server;
+pub mod shared;
+mod transaction;
+mod walk;
+
+pub use host::{Dev, Facts, Host, KeyspaceInfo, SessionId};
+pub use shared::{ClientInfo, Clients, Counters, Shared, SlowEntry, SlowLog, Tunables};
+
+use crate::resp::encode::{Encoder, Protocol};
+use crate::resp::parse::{Parser, ProtocolError};
+use bytes::{Buf, Bytes, BytesMut};
+use job::Job;
+use meridian_protocol::clock::Micros;
+use meridian_protocol::machine::{Completion, Cost, Request, RequestId};
+use transaction::{Multi, Watched};
+
+/// One client's connection.
+#[derive(Debug)]
+pub struct Session {
+    /// The bytes of the command that runs and of those that wait.
+    input: BytesMut,
+    /// How far the first of them is understood.
+    parser: Parser,
+    state: State,
+}
+
+/// A connection, apart from the bytes that it has sent.
+#[derive(Debug)]
+struct State {
+    id: SessionId,
+    output: BytesMut,
+    protocol: Protocol,
+    /// The selected keyspace, as an index into [`Host::keyspaces`].
+    keyspace: usize,
+    /// The command that runs.
+    running: Option<Running>,
+    multi: Option<Multi>,
+    watched: Option<Watched>,
+    /// The keyspaces used since the last fence, as indexes.
+    touched: Vec<usize>,
+    /// What the last operation cost.
+    cost: Cost,
+    /// When the last command began.
+    active: Micros,
+    /// Errors answered and not yet counted.
+    errors: u64,
+    closing: bool,
+}
+
+/// A command that waits for the node.
+#[derive(Debug)]
+struct Running {
+    began: Micros,
+    job: Job,
+}
+
+impl Session {
+    /// Bytes of output that hold up the commands behind it, until the client has taken them.
+    const OUTPUT_FULL: usize = 1024 * 1024;
+    /// Bytes of commands that wait before the node stops reading.
+    const INPUT_FULL: usize = 64 * 1024;
+    /// A buffer that grew beyond this for one large command is given back.
+    const BUFFER_KEPT: usize = 256 * 1024;
+
+    /// The session of a new connection from `peer` to `local`, as text.
+    pub fn new(id: SessionId, peer: String, local: String, host: &mut impl Host) -> Self {
+        let now = host.now().monotonic;
+        let number = host.keyspaces()[0].number;
+        let shared = host.shared();
+        shared.counters.connections += 1;
+        shared.clients.insert(ClientInfo {
+            id,
+            peer,
+            local,
+            name: Bytes::new(),
+            library: Bytes::new(),
+            library_version: Bytes::new(),
+            connected: now,
+            active: now,
+            command: "NULL",
+            keyspace: number,
+            queued: -1,
+            watching: false,
+            protocol: 2,
+        });
+        let state = State {
+            id,
+            output: BytesMut::new(),
+            protocol: Protocol::Resp2,
+            keyspace: 0,
+            running: None,
+            multi: None,
+            watched: None,
+            touched: Vec::new(),
+            cost: Cost::default(),
+            active: now,
+            errors: 0,
+            closing: false,
+        };
+        Self { input: BytesMut::new(), parser: Parser::default(), state }
+    }
+
+    /// The session's number.
+    pub fn id(&self) -> SessionId {
+        self.state.id
+    }
+
+    /// Where the node puts what the client sends.
+    pub fn input(&mut self) -> &mut BytesMut {
+        &mut self.input
+    }
+
+    /// What is to be sent to the client.
+    pub fn output(&mut self) -> &mut BytesMut {
+        &mut self.state.output
+    }
+
+    /// Whether the node should read from the connection. If not, that changes with a completion or when output
+    /// has been sent.
+    pub fn wants_input(&self) -> bool {
+        !self.state.closing
+            && self.state.output.len() < Self::OUTPUT_FULL
+            && (self.state.running.is_none() || self.input.len() < Self::INPUT_FULL)
+    }
+
+    /// Whether the connection ends once the output is sent.
+    pub fn closing(&self) -> bool {
+        self.state.closing
+    }
+
+    /// Since when the client has asked for nothing, in monotonic time; `None` while a command runs.
+    pub fn idle_since(&self) -> Option<Micros> {
+        if self.state.running.is_some() { None } else { Some(self.state.active) }
+    }
+
+    /// Runs the commands in the input, until one has to wait. Call it when there is more input, and when output
+    /// has been sent.
+    pub fn on_input(&mut self, host: &mut impl Host) {
+        while !self.state.closing
+            && self.state.running.is_none()
+            && self.state.output.len() < Self::OUTPUT_FULL
+        {
+            match self.parser.parse(&self.input, host.shared().tunables.max_bulk_len) {
+                Ok(false) => break,
+                Ok(true) => {
+                    self.state.on_command(self.parser.args(&self.input), host);
+                    self.drop_finished(host);
+                }
+                Err(ProtocolError(text)) => {
+                    self.state.error(&format!("ERR Protocol error: {text}"));
+                    self.state.count(host);
+                    self.state.closing = true;
+                }
+            }
+        }
+    }
+
+    /// Takes up the end of a request that this session submitted.
+    pub fn on_completion(&mut self, completion: Completion, host: &mut impl Host) {
+        self.state.on_completion(self.parser.args(&self.input), completion, host);
+        self.drop_finished(host);
+        self.on_input(host);
+    }
+
+    /// The connection has ended. Completions of what still runs are of no interest any more.
+    pub fn on_closed(&mut self, host: &mut impl Host) {
+        self.state.closing = true;
+        self.state.running = None;
+        host.shared().clients.remove(self.state.id);
+    }
+
+    /// Drops the bytes of a command that has been answered.
+    fn drop_finished(&mut self, host: &mut impl Host) {
+        // A completion may come for a command that was answered before all of its requests had ended.
+        if self.state.running.is_some() || !self.parser.complete() {
+            return;
+        }
+        self.state.count(host);
+        self.input.advance(self.parser.consumed());
+        self.parser.next();
+        if self.input.is_empty() && self.input.capacity() > Self::BUFFER_KEPT {
+            self.input = BytesMut::new();
+        }
+    }
+}
+
+impl State {
+    /// Where answers are written.
+    fn reply(&mut self) -> Encoder<'_> {
+        Encoder::new(&mut self.output, self.protocol)
+    }
+
+    /// Answers with an error.
+    fn error(&mut self, text: &str) {
+        self.errors += 1;
+        self.reply().error(text);
+    }
+
+    /// Begins a request in the selected keyspace.
+    fn submit(&mut self, request: Request, host: &mut impl Host) -> RequestId {
+        self.submit_to(self.keyspace, request, host)
+    }
+
+    fn submit_to(&mut self, keyspace: usize, request: Request, host: &mut impl Host) -> RequestId {
+        if !self.touched.contains(&keyspace) {
+            self.touched.push(keyspace);
+        }
+        host.submit(self.id, keyspace, request)
+    }
+
+    /// Changes what `CLIENT LIST` tells of this connection.
+    fn update(&self, host: &mut impl Host, change: impl FnOnce(&mut ClientInfo)) {
+        if let Some(info) = host.shared().clients.get_mut(self.id) {
+            change(info);
+        }
+    }
+
+    /// Counts a command that has ended.
+    fn count(&mut self, host: &mut impl Host) {
+        let counters = &mut host.shared().counters;
+        counters.commands += 1;
+        counters.errors += std::mem::take(&mut self.errors);
+    }
+}

@@ -1,0 +1,109 @@
+//! What is Meridian's own among the errors: outcomes of a wide area, and models that do not serve a command.
+
+use super::KeyspaceInfo;
+use meridian_protocol::machine::Outcome;
+use meridian_protocol::object::Class;
+
+/// The error for a request that did not end well, in a line that says what, why and what to do. A `read` has no
+/// effect that could be unknown.
+pub(super) fn error(keyspace: &KeyspaceInfo, outcome: &Outcome, read: bool) -> String {
+    let place = place(keyspace);
+    match outcome {
+        Outcome::Aborted(reason) => {
+            format!("TRYAGAIN {place}: {reason}, nothing was done: try again")
+        }
+        Outcome::Unknown if !read => {
+            format!(
+                "UNKNOWNOUTCOME {place}: no answer in time, it may or may not have happened, now or later: read before you try again"
+            )
+        }
+        Outcome::NoQuorum | Outcome::Unknown => {
+            format!(
+                "CLUSTERDOWN {place}: no quorum of regions answered in time, nothing was done: try again when most regions can be reached"
+            )
+        }
+        Outcome::Answer(_) | Outcome::Fenced | Outcome::Page(..) => {
+            format!("ERR {place}: an answer to another question, which is a defect: please report it")
+        }
+    }
+}
+
+/// The error for a command on several keys of which some are done.
+pub(super) fn partly(keyspace: &KeyspaceInfo, done: usize, of: usize) -> String {
+    format!(
+        "UNKNOWNOUTCOME {}: {done} of {of} keys were written, the others may or may not have been, as each is written on its own: read before you try again",
+        place(keyspace)
+    )
+}
+
+/// The error if the keyspace's engine does not serve a class of commands.
+pub(super) fn not_served(keyspace: &KeyspaceInfo, class: Class, command: &str) -> Option<String> {
+    let served = match class {
+        Class::Read | Class::Write => true,
+        Class::ReadModifyWrite => !REGISTERS.contains(&keyspace.engine),
+    };
+    if served {
+        return None;
+    }
+    let command = command.to_uppercase();
+    let place = place(keyspace);
+    Some(format!(
+        "ERR {command} depends on the value that it changes, {place}; served by linearizable (gryff), rsc, rss and strict-serializable"
+    ))
+}
+
+/// The error for several keys where the model allows one.
+pub(super) fn several_keys(keyspace: &KeyspaceInfo, what: &str) -> String {
+    let place = place(keyspace);
+    format!(
+        "CROSSSLOT {what}, {place}: its transactions have one key; several are served by rss and strict-serializable"
+    )
+}
+
+/// Engines that hold registers: no operation of theirs depends on the value that it changes.
+const REGISTERS: [&str; 4] = ["abd", "contrarian", "cc-lo", "tcc"];
+
+fn place(keyspace: &KeyspaceInfo) -> String {
+    format!("keyspace {} '{}' is {} by {}", keyspace.number, keyspace.name, keyspace.model, keyspace.engine)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use meridian_protocol::registry::Model;
+
+    #[test]
+    fn registers_refuse_what_depends_on_the_old_value() {
+        let mut keyspace = KeyspaceInfo {
+            number: 4,
+            name: "feed".into(),
+            model: Model::Causal,
+            engine: "tcc",
+            partitions: 1,
+            session: "node",
+        };
+        assert_eq!(not_served(&keyspace, Class::Write, "set"), None);
+        assert_eq!(
+            not_served(&keyspace, Class::ReadModifyWrite, "incr").unwrap(),
+            "ERR INCR depends on the value that it changes, keyspace 4 'feed' is causal by tcc; served by \
+             linearizable (gryff), rsc, rss and strict-serializable"
+        );
+        keyspace.engine = "gryff";
+        assert_eq!(not_served(&keyspace, Class::ReadModifyWrite, "incr"), None);
+    }
+
+    #[test]
+    fn a_read_is_never_of_unknown_outcome() {
+        let keyspace = KeyspaceInfo {
+            number: 0,
+            name: "main".into(),
+            model: Model::Linearizable,
+            engine: "gryff",
+            partitions: 1,
+            session: "connection",
+        };
+        assert!(error(&keyspace, &Outcome::Unknown, true).starts_with("CLUSTERDOWN "));
+        assert!(error(&keyspace, &Outcome::Unknown, false).starts_with("UNKNOWNOUTCOME "));
+        assert!(error(&keyspace, &Outcome::Aborted("too many"), false).starts_with("TRYAGAIN "));
+    }
+}

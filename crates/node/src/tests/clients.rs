@@ -1,0 +1,132 @@
+//! What clients may do to a node.
+
+use super::{Client, Cluster};
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_value_at_the_limit_passes_and_a_larger_one_is_refused() {
+    let cluster = Cluster::start_all(None);
+    let mut client = cluster.client(0);
+    let length = 8 << 20;
+    client.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${length}\r\n").as_bytes());
+    client.send(&vec![b'x'; length]);
+    client.send(b"\r\n");
+    assert_eq!(client.answer(), "OK");
+    let read = cluster.client(2).ask("GET k");
+    assert!(read.len() == length && read.bytes().all(|byte| byte == b'x'));
+
+    client.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1073741824\r\n");
+    let refused = client.answer();
+    assert!(refused.contains("invalid bulk length"), "{refused}");
+    assert_eq!(client.answer(), "(closed)");
+    assert_eq!(cluster.client(0).ask("PING"), "PONG");
+}
+
+#[test]
+fn half_a_command_and_silence_hold_up_nobody() {
+    let cluster = Cluster::start_all(None);
+    let mut silent = cluster.client(0);
+    silent.send(b"*3\r\n$3\r\nSET\r\n$4\r\nha");
+    let mut other = cluster.client(0);
+    assert_eq!(other.ask("SET key 1"), "OK");
+    silent.send(b"lf\r\n$1\r\n1\r\n");
+    assert_eq!(silent.answer(), "OK");
+    silent.send(b"*2\r\n$3\r\nGET\r\n$4\r\nha");
+    drop(silent);
+    assert_eq!(other.ask("GET half"), "1");
+}
+
+#[test]
+fn nonsense_ends_the_connection_with_an_error() {
+    let cluster = Cluster::start_all(None);
+    for nonsense in ["*1\r\n$-5\r\n", "*99999999999\r\n", "*1\r\n:5\r\n"] {
+        let mut client = cluster.client(0);
+        client.send(nonsense.as_bytes());
+        assert!(client.answer().starts_with("ERR Protocol error"), "{nonsense:?}");
+        assert_eq!(client.answer(), "(closed)");
+    }
+    assert_eq!(cluster.client(0).ask("PING"), "PONG");
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_read_from() {
+    let cluster = Cluster::start_all(None);
+    assert_eq!(cluster.client(0).ask(&format!("SET big {}", "x".repeat(60_000))), "OK");
+    let mut greedy = cluster.client(0);
+    // 600 MB of answers are asked for; what the node holds for this client stays far below.
+    let stream = greedy.stream.get_mut();
+    stream.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+    let command = b"GET big\r\n".repeat(100);
+    let mut sent = 0;
+    while sent < 10_000 && stream.write_all(&command).is_ok() {
+        sent += 100;
+    }
+    let begin = Instant::now();
+    assert_eq!(cluster.client(0).ask("GET big").len(), 60_000);
+    assert!(begin.elapsed() < Duration::from_secs(2));
+    // Once it reads, it gets its answers.
+    let mut answers = vec![0; 10_000_000];
+    greedy.stream.read_exact(&mut answers).unwrap();
+}
+
+#[test]
+fn too_many_clients_are_told_so() {
+    let mut cluster = Cluster::new(None);
+    cluster.config.limits.connections = 3;
+    cluster.start(0);
+    let mut clients: Vec<Client> = (0..3).map(|_| cluster.client(0)).collect();
+    for client in &mut clients {
+        assert_eq!(client.ask("PING"), "PONG");
+    }
+    let mut fourth = cluster.client(0);
+    assert_eq!(fourth.answer(), "ERR max number of clients reached");
+    drop(clients.pop());
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while cluster.client(0).ask("PING") != "PONG" {
+        assert!(Instant::now() < deadline);
+    }
+}
+
+#[test]
+fn operations_of_a_minority_end_in_time_with_the_right_word() {
+    let mut cluster = Cluster::new(None);
+    cluster.config.timeouts.operation = Duration::from_millis(700);
+    for node in 0..3 {
+        cluster.start(node);
+    }
+    cluster.await_peers(0, 2);
+    assert_eq!(cluster.client(0).ask("SET key 1"), "OK");
+    cluster.stop(1).unwrap();
+    assert_eq!(cluster.client(0).ask("INCR key"), "2", "two of three are enough");
+    cluster.stop(2).unwrap();
+    for (command, words) in [
+        ("GET key", &["CLUSTERDOWN"][..]),
+        ("SET key 3", &["CLUSTERDOWN", "UNKNOWNOUTCOME"]),
+        ("INCR key", &["CLUSTERDOWN", "UNKNOWNOUTCOME"]),
+    ] {
+        let begin = Instant::now();
+        let answer = cluster.client(0).ask(command);
+        let word = answer.split(' ').next().unwrap();
+        assert!(words.contains(&word), "{command}: {answer}");
+        assert!((0.5..2.5).contains(&begin.elapsed().as_secs_f64()), "{command}: {:?}", begin.elapsed());
+    }
+}
+
+#[test]
+fn client_machines_are_bounded_by_the_sessions_that_live_at_once() {
+    let cluster = Cluster::start_all(None);
+    for round in 0..50 {
+        let mut client = cluster.client(0);
+        assert_eq!(client.ask("SELECT 1"), "OK");
+        if round % 2 == 0 {
+            assert_eq!(client.ask(&format!("CLIENT SETNAME name{round}")), "OK");
+        }
+        assert_eq!(client.ask("SET key 1"), "OK");
+        assert_eq!(client.ask("GET key"), "1");
+    }
+    let status = cluster.client(0).ask("MERIDIAN.STATUS");
+    let line = status.lines().find(|line| line.starts_with("keyspace_db1_clients:")).unwrap();
+    let machines: u64 = line.split(':').nth(1).unwrap().parse().unwrap();
+    assert!(machines <= 3, "{line}");
+}

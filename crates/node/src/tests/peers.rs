@@ -1,0 +1,223 @@
+//! What others may do to a node on the port where nodes meet.
+
+use super::Cluster;
+use crate::frame::{self, Kind};
+use crate::handshake::{self, Hello, Life};
+use meridian_protocol::topology::{Address, Region, ReplicaId};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+const OTHER: Life = Life { identity: (7, 7), incarnation: 1, process: 9 };
+
+/// Somebody who knocks at a node's door.
+struct Stranger {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl Stranger {
+    fn knock(cluster: &Cluster, node: usize) -> Self {
+        let deadline = std::time::Instant::now() + Duration::from_secs(5);
+        let stream = loop {
+            match TcpStream::connect(&cluster.config.nodes[node].peer) {
+                Ok(stream) => break stream,
+                Err(error) => assert!(std::time::Instant::now() < deadline, "{error}"),
+            }
+        };
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        Self { stream, buffer: Vec::new() }
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        // The node may have closed already, which the answer then shows.
+        let _ = self.stream.write_all(bytes);
+    }
+
+    /// The next frame, or `None` if the connection is closed.
+    fn next(&mut self) -> Option<(Kind, Vec<u8>)> {
+        loop {
+            if let Some(frame) = frame::read(&self.buffer, frame::LIMIT).unwrap() {
+                let (next, size) = ((frame.kind, frame.content.to_vec()), frame.size);
+                self.buffer.drain(..size);
+                return Some(next);
+            }
+            let mut bytes = [0; 4096];
+            match self.stream.read(&mut bytes) {
+                Ok(count) if count > 0 => self.buffer.extend_from_slice(&bytes[..count]),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Shakes hands as node va-1, all as it should be.
+    fn introduce(&mut self, mine: &Hello, secret: &[u8]) -> Option<(Kind, Vec<u8>)> {
+        self.send(&mine.frame());
+        let (kind, content) = self.next()?;
+        assert_eq!(kind, Kind::Hello);
+        let theirs = Hello::read(&content).unwrap();
+        self.send(&handshake::prove(secret, mine, &theirs));
+        match self.next()? {
+            (Kind::Proof, proof) => assert!(handshake::check(secret, &theirs, mine, &proof).is_ok()),
+            other => return Some(other),
+        }
+        self.send(&handshake::welcome());
+        self.next()
+    }
+}
+
+fn reason(answer: Option<(Kind, Vec<u8>)>) -> String {
+    let (kind, content) = answer.expect("a reason before the connection closes");
+    assert_eq!(kind, Kind::Refused);
+    String::from_utf8(content).unwrap()
+}
+
+#[test]
+fn those_who_do_not_belong_here_are_told_why() {
+    let mut cluster = Cluster::new(None);
+    cluster.config.secret = b"a secret of sixteen".to_vec();
+    cluster.start(0);
+    let good = Hello::new(&cluster.config, 1, OTHER, 5);
+    let refused = |hello: Hello| {
+        let mut stranger = Stranger::knock(&cluster, 0);
+        stranger.send(&hello.frame());
+        assert_eq!(stranger.next().unwrap().0, Kind::Hello);
+        reason(stranger.next())
+    };
+    assert!(refused(Hello { versions: (7, 8), ..good.clone() }).contains("versions 7 to 8"));
+    assert!(refused(Hello { cluster: "other".to_owned(), ..good.clone() }).contains("cluster 'other'"));
+    assert!(refused(Hello { config_hash: 3, ..good.clone() }).contains("hash 0000000000000003"));
+    assert!(refused(Hello { node: "nobody".to_owned(), ..good.clone() }).contains("'nobody'"));
+    assert!(refused(Hello { node: "ca-1".to_owned(), ..good.clone() }).contains("as this node does"));
+
+    let mut spy = Stranger::knock(&cluster, 0);
+    spy.send(&good.frame());
+    let (_, content) = spy.next().unwrap();
+    let theirs = Hello::read(&content).unwrap();
+    spy.send(&handshake::prove(b"a wrong guess at it", &good, &theirs));
+    assert_eq!(spy.next().unwrap().0, Kind::Proof);
+    assert!(reason(spy.next()).contains("secret"));
+
+    let mut friend = Stranger::knock(&cluster, 0);
+    assert_eq!(friend.introduce(&good, &cluster.config.secret).unwrap().0, Kind::Welcome);
+    assert_eq!(cluster.client(0).ask("PING"), "PONG");
+}
+
+#[test]
+fn a_name_is_bound_to_the_records_it_was_first_met_with() {
+    let mut cluster = Cluster::new(None);
+    cluster.start(0);
+    let introduce = |life: Life| {
+        let hello = Hello::new(&cluster.config, 1, life, 5);
+        Stranger::knock(&cluster, 0).introduce(&hello, b"").unwrap()
+    };
+    assert_eq!(introduce(OTHER).0, Kind::Welcome);
+    assert_eq!(introduce(OTHER).0, Kind::Welcome, "the same process again");
+    assert_eq!(introduce(Life { incarnation: 2, process: 10, ..OTHER }).0, Kind::Welcome, "a restart");
+    let copy = reason(Some(introduce(OTHER)));
+    assert!(copy.contains("'va-1'") && copy.contains("copy"), "{copy}");
+    let twin = reason(Some(introduce(Life { incarnation: 2, process: 11, ..OTHER })));
+    assert!(twin.contains("copy"), "{twin}");
+    let empty = reason(Some(introduce(Life { identity: (8, 8), incarnation: 3, ..OTHER })));
+    assert!(empty.contains("'va-1'") && empty.contains("other records"), "{empty}");
+}
+
+#[test]
+fn malformed_messages_are_dropped_and_malformed_frames_end_the_connection() {
+    let mut cluster = Cluster::new(None);
+    cluster.start(0);
+    let hello = Hello::new(&cluster.config, 1, OTHER, 5);
+    let mut peer = Stranger::knock(&cluster, 0);
+    assert_eq!(peer.introduce(&hello, b"").unwrap().0, Kind::Welcome);
+    let message = |content: &[u8]| {
+        let mut bytes = Vec::new();
+        frame::write(&mut bytes, Kind::Message, |buffer| buffer.extend_from_slice(content)).unwrap();
+        bytes
+    };
+    let replica = |keyspace, partition, region| {
+        Address::Replica(ReplicaId { keyspace, partition, region: Region(region) })
+    };
+    let addressed = |from, to, body: &[u8]| {
+        let mut content = Vec::new();
+        frame::write_addresses(&mut content, from, to);
+        content.extend_from_slice(body);
+        message(&content)
+    };
+    let (there, here) = (replica(0, 0, 1), replica(0, 0, 0));
+    let nonsense = [
+        message(b""),
+        message(b"no addresses"),
+        addressed(there, here, b"no message"),
+        addressed(there, here, b""),
+        addressed(replica(0, 0, 2), here, b"x"),
+        addressed(there, replica(0, 0, 200), b"x"),
+        addressed(replica(9, 0, 1), replica(9, 0, 0), b"x"),
+        addressed(there, replica(0, 999, 0), b"x"),
+        addressed(there, replica(1, 0, 0), b"x"),
+    ];
+    for bytes in &nonsense {
+        peer.send(bytes);
+    }
+    let mut ping = Vec::new();
+    frame::write(&mut ping, Kind::Ping, |buffer| buffer.extend_from_slice(&[1; 8])).unwrap();
+    peer.send(&ping);
+    loop {
+        let (kind, content) = peer.next().expect("the connection stands");
+        if kind == Kind::Pong {
+            assert_eq!(content, [1; 8]);
+            break;
+        }
+    }
+    let status = cluster.client(0).ask("MERIDIAN.STATUS");
+    assert!(status.contains(&format!("malformed={}", nonsense.len())), "{status}");
+    // A frame that claims 4 GiB cannot be skipped.
+    peer.send(&[0xff; 8]);
+    while peer.next().is_some() {}
+    assert_eq!(cluster.client(0).ask("PING"), "PONG");
+}
+
+/// An authenticated peer that sends mutations of well-formed frames, 20,000 of them.
+#[test]
+fn mutated_frames_never_harm_the_node() {
+    let mut cluster = Cluster::new(None);
+    cluster.start(0);
+    let mut state = 88_172_645_463_325_252_u64;
+    let mut random = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below as u64) as usize
+    };
+    let mut sent = 0;
+    for connection in 0.. {
+        if sent >= 20_000 {
+            break;
+        }
+        assert!(connection < 20_000);
+        let hello = Hello::new(&cluster.config, 1, OTHER, connection);
+        let mut peer = Stranger::knock(&cluster, 0);
+        assert_eq!(peer.introduce(&hello, b"").unwrap().0, Kind::Welcome);
+        // Until a mutation breaks the framing and the node hangs up.
+        for _ in 0..500 {
+            let mut content = Vec::new();
+            let partition = random(4) as u16;
+            let address =
+                |region| Address::Replica(ReplicaId { keyspace: 0, partition, region: Region(region) });
+            frame::write_addresses(&mut content, address(1), address(0));
+            for _ in 0..random(40) {
+                content.push([0x82, 0x83, 0x84, 0x81, 0x00, 0x01, 0x02, 0x18, 0x44, 0xf6][random(10)]);
+            }
+            let mut bytes = Vec::new();
+            frame::write(&mut bytes, Kind::Message, |buffer| buffer.extend_from_slice(&content)).unwrap();
+            if random(50) == 0 {
+                let at = random(bytes.len());
+                bytes[at] ^= 1 << random(8);
+            }
+            if peer.stream.write_all(&bytes).is_err() {
+                break;
+            }
+            sent += 1;
+        }
+    }
+    assert_eq!(cluster.client(0).ask("PING"), "PONG");
+}

@@ -1,0 +1,324 @@
+//! Connections between nodes: who dials whom, shaking hands, reading.
+//!
+//! Two nodes share one connection; the one that stands first in the configuration dials.
+
+use crate::frame::{self, Frame, HANDSHAKE_LIMIT, Kind};
+use crate::handshake::{self, Hello, printable};
+use crate::node::SharedNode;
+use crate::placement::NodeIndex;
+use bytes::{Buf, BytesMut};
+use std::cell::{Cell, RefCell};
+use std::io::ErrorKind;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::{JoinHandle, spawn_local};
+use tokio::time::{sleep, sleep_until, timeout};
+
+/// How long a node may take to say who it is.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// How many may be about to say so at once: strangers must not use up memory.
+const STRANGERS: usize = 64;
+/// Between two attempts to connect: at first, and at most.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// The same after one side has refused the other, which no haste will change.
+const BACKOFF_REFUSED: Duration = Duration::from_secs(2);
+/// How often a refusal with the same reason is logged.
+const SAY_AGAIN: Duration = Duration::from_mins(1);
+/// Room for what one read may bring.
+const READ: usize = 64 << 10;
+
+/// Why two nodes do not speak.
+#[derive(Debug, PartialEq, Eq)]
+enum Failure {
+    /// This node refuses the other.
+    Refused(String),
+    /// The other refuses this one.
+    RefusesUs(String),
+    /// They cannot reach each other.
+    Unreachable(String),
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Unreachable(error.to_string())
+    }
+}
+
+/// Accepts connections of other nodes for ever.
+pub(crate) async fn listen(node: SharedNode, listener: TcpListener) {
+    let strangers = Rc::new(Cell::new(0));
+    let log = Rc::new(RefusalLog::default());
+    loop {
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of file descriptors, most likely: others must close before this gets better.
+                tracing::warn!("cannot accept connections of other nodes: {error}");
+                sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        if strangers.get() >= STRANGERS {
+            continue;
+        }
+        strangers.set(strangers.get() + 1);
+        let (node, strangers, log) = (node.clone(), strangers.clone(), log.clone());
+        spawn_local(async move {
+            let met = shake_hands(&node, stream, None).await;
+            strangers.set(strangers.get() - 1);
+            match met {
+                Ok(met) => drop(talk(&node, met)),
+                Err(Failure::Refused(why)) => log.say(&format!("refused the node at {}", from.ip()), &why),
+                Err(Failure::RefusesUs(why)) => {
+                    log.say(&format!("the node at {} refused this one", from.ip()), &why);
+                }
+                Err(Failure::Unreachable(why)) => tracing::debug!("{from} did not shake hands: {why}"),
+            }
+        });
+    }
+}
+
+/// Keeps up a connection to another node for ever.
+pub(crate) async fn dial(node: SharedNode, peer: NodeIndex) {
+    let (name, address) = {
+        let node = node.borrow();
+        (node.config.nodes[peer].name.clone(), node.config.nodes[peer].peer.clone())
+    };
+    let log = RefusalLog::default();
+    let mut wait = BACKOFF.0;
+    loop {
+        match connect(&node, peer, &address).await {
+            Ok(met) => {
+                log.clear();
+                wait = BACKOFF.0;
+                // Ends with an error if the connection is given up, which is an end like any other.
+                drop(talk(&node, met).await);
+            }
+            Err(Failure::Refused(why)) => {
+                log.say(&format!("refused node '{name}' at {address}"), &why);
+                wait = BACKOFF_REFUSED;
+            }
+            Err(Failure::RefusesUs(why)) => {
+                log.say(&format!("node '{name}' at {address} refused this one"), &why);
+                wait = BACKOFF_REFUSED;
+            }
+            Err(Failure::Unreachable(why)) => {
+                tracing::debug!("cannot reach node '{name}' at {address}: {why}");
+                wait = (wait * 2).min(BACKOFF.1);
+            }
+        }
+        sleep(wait.mul_f64(jitter())).await;
+    }
+}
+
+/// Another node, made sure of.
+struct Met {
+    peer: NodeIndex,
+    reader: OwnedReadHalf,
+    writer: OwnedWriteHalf,
+    /// What it has already said.
+    buffer: BytesMut,
+}
+
+async fn connect(node: &SharedNode, peer: NodeIndex, address: &str) -> Result<Met, Failure> {
+    if node.borrow().core.is_cut(peer) {
+        return Err(Failure::Unreachable("the way there is cut".to_owned()));
+    }
+    let stream = timeout(Duration::from_secs(3), TcpStream::connect(address)).await;
+    let stream = stream.map_err(|_| Failure::Unreachable("no answer within 3 s".to_owned()))??;
+    shake_hands(node, stream, Some(peer)).await
+}
+
+/// Makes sure of the other side. `expected` is the node that was dialled.
+async fn shake_hands(
+    node: &SharedNode,
+    mut stream: TcpStream,
+    expected: Option<NodeIndex>,
+) -> Result<Met, Failure> {
+    stream.set_nodelay(true)?;
+    let mut buffer = BytesMut::new();
+    match timeout(HANDSHAKE, introduce(node, &mut stream, &mut buffer, expected)).await {
+        Ok(Ok(peer)) => {
+            let (reader, writer) = stream.into_split();
+            Ok(Met { peer, reader, writer, buffer })
+        }
+        Ok(Err(Failure::Refused(why))) => {
+            // It need not listen. If it does, it must not lose the reason because bytes of its own, unread
+            // here, make the system tear the connection down.
+            let part = async {
+                stream.write_all(&handshake::refuse(&why)).await?;
+                stream.shutdown().await?;
+                while stream.read_buf(&mut buffer).await? > 0 {
+                    buffer.clear();
+                }
+                Ok::<(), std::io::Error>(())
+            };
+            drop(timeout(Duration::from_secs(1), part).await);
+            Err(Failure::Refused(why))
+        }
+        Ok(Err(failure)) => Err(failure),
+        Err(_) => Err(Failure::Unreachable("it did not say who it is within 5 s".to_owned())),
+    }
+}
+
+/// Exchanges the frames of the handshake.
+async fn introduce(
+    node: &SharedNode,
+    stream: &mut TcpStream,
+    buffer: &mut BytesMut,
+    expected: Option<NodeIndex>,
+) -> Result<NodeIndex, Failure> {
+    let nonce = getrandom::u64().map_err(|error| Failure::Unreachable(error.to_string()))?;
+    let (mine, secret) = {
+        let node = node.borrow();
+        let mine = Hello::new(&node.config, node.core.outside.me, node.life, nonce);
+        (mine, node.config.secret.clone())
+    };
+    stream.write_all(&mine.frame()).await?;
+    let theirs = Hello::read(&next(stream, buffer, Kind::Hello).await?).map_err(Failure::Refused)?;
+    let peer = {
+        let node = node.borrow();
+        let peer = theirs.judge(&node.config, node.core.outside.me).map_err(Failure::Refused)?;
+        if let Some(expected) = expected.filter(|expected| *expected != peer) {
+            let wanted = &node.config.nodes[expected].name;
+            let why = format!("'{}' answers at the address of '{wanted}': correct its 'peer'", theirs.node);
+            return Err(Failure::Refused(why));
+        }
+        if node.core.is_cut(peer) {
+            return Err(Failure::Unreachable("the way there is cut".to_owned()));
+        }
+        peer
+    };
+    stream.write_all(&handshake::prove(&secret, &mine, &theirs)).await?;
+    let proof = next(stream, buffer, Kind::Proof).await?;
+    handshake::check(&secret, &theirs, &mine, &proof).map_err(Failure::Refused)?;
+    node.borrow_mut().meet(&theirs).map_err(Failure::Refused)?;
+    stream.write_all(&handshake::welcome()).await?;
+    next(stream, buffer, Kind::Welcome).await?;
+    Ok(peer)
+}
+
+/// Awaits the frame that comes next in a handshake.
+async fn next(stream: &mut TcpStream, buffer: &mut BytesMut, wanted: Kind) -> Result<Vec<u8>, Failure> {
+    loop {
+        match frame::read(buffer, HANDSHAKE_LIMIT).map_err(Failure::Unreachable)? {
+            Some(Frame { kind, content, size }) if kind == wanted => {
+                let content = content.to_vec();
+                buffer.advance(size);
+                return Ok(content);
+            }
+            Some(Frame { kind: Kind::Refused, content, .. }) => {
+                let why = printable(&String::from_utf8_lossy(content));
+                return Err(Failure::RefusesUs(why));
+            }
+            Some(_) => return Err(Failure::Unreachable("it does not shake hands".to_owned())),
+            None => {}
+        }
+        if stream.read_buf(buffer).await? == 0 {
+            return Err(Failure::Unreachable("it closed the connection".to_owned()));
+        }
+    }
+}
+
+/// Takes up the connection and reads from it until it ends.
+fn talk(node: &SharedNode, met: Met) -> JoinHandle<()> {
+    let Met { peer, mut reader, writer, mut buffer } = met;
+    let serial = node.borrow_mut().peer_connected(peer, writer);
+    if let Some((writer, under_way)) = node.borrow().core.outside.links[peer].emulation() {
+        spawn_local(deliver_later(node.clone(), peer, serial, writer, under_way));
+    }
+    let reading = {
+        let node = node.clone();
+        async move {
+            let mut count = buffer.len();
+            loop {
+                if let Err(why) = node.borrow_mut().on_peer_input(peer, serial, &mut buffer, count) {
+                    break why;
+                }
+                buffer.reserve(READ);
+                match reader.read_buf(&mut buffer).await {
+                    Ok(0) => break "it closed the connection".to_owned(),
+                    Ok(read) => count = read,
+                    Err(error) => break error.to_string(),
+                }
+            }
+        }
+    };
+    let task = spawn_local({
+        let node = node.clone();
+        async move {
+            let why = reading.await;
+            node.borrow_mut().peer_disconnected(peer, serial, &why);
+        }
+    });
+    node.borrow_mut().core.outside.links[peer].reads(serial, task.abort_handle());
+    task
+}
+
+/// Writes to a link with an emulated distance what has been under way for long enough.
+async fn deliver_later(
+    node: SharedNode,
+    peer: NodeIndex,
+    serial: u64,
+    writer: Rc<OwnedWriteHalf>,
+    under_way: Rc<Notify>,
+) {
+    loop {
+        let next = {
+            let node = node.borrow();
+            let link = &node.core.outside.links[peer];
+            if !link.is_connected(serial) {
+                return;
+            }
+            link.next_arrival()
+        };
+        let Some(at) = next else {
+            under_way.notified().await;
+            continue;
+        };
+        sleep_until(at.into()).await;
+        let bytes = match &mut node.borrow_mut().core.outside.links[peer] {
+            link if link.is_connected(serial) => link.take_arrived().unwrap_or_default(),
+            _ => return,
+        };
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            match writer.try_write(rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(e) if e.kind() == ErrorKind::WouldBlock => drop(writer.writable().await),
+                // The task that reads from the connection notices too.
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// Logs refusals, and the same one only now and then.
+#[derive(Default)]
+struct RefusalLog {
+    last: RefCell<Option<(String, Instant)>>,
+}
+
+impl RefusalLog {
+    fn say(&self, who: &str, why: &str) {
+        let text = format!("{who}: {why}");
+        let mut last = self.last.borrow_mut();
+        if last.as_ref().is_none_or(|(said, at)| *said != text || at.elapsed() > SAY_AGAIN) {
+            tracing::warn!("{text}");
+            *last = Some((text, Instant::now()));
+        }
+    }
+
+    fn clear(&self) {
+        self.last.take();
+    }
+}
+
+/// A factor from 0.5 to 1.5, so that nodes do not dial in step.
+fn jitter() -> f64 {
+    getrandom::u32().map_or(1.0, |random| 0.5 + f64::from(random) / f64::from(u32::MAX))
+}

@@ -1,0 +1,281 @@
+//! The loop of a node: one thread, one runtime, the tasks that share the node.
+
+use crate::clients;
+use crate::clock::Clock;
+use crate::config::{Config, Durability};
+use crate::controls::Controls;
+use crate::core::Core;
+use crate::handshake::Life;
+use crate::link::{HEARTBEAT, Link};
+use crate::node::{self, Node, SharedNode};
+use crate::outside::Outside;
+use crate::placement::{NodeIndex, Placement};
+use crate::transport;
+use meridian_store::{Batch, Log, Options, Stamp, Store, StoreError};
+use std::cell::RefCell;
+use std::io;
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::task::spawn_local;
+use tokio::time::{MissedTickBehavior, interval, sleep_until};
+
+/// Why a node could not start, or had to stop.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// There is no such node in the configuration.
+    #[error("no [[node]] is called '{0}': choose one of {1}")]
+    NoSuchNode(String, String),
+    /// An address could not be had.
+    #[error("cannot listen on {address}: {source}: stop what uses it, or choose another")]
+    Listen {
+        /// The address.
+        address: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The operating system refused something else.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The store could not be opened.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The node ran, and could not go on.
+    #[error("node '{node}' stopped: {why}")]
+    Stopped {
+        /// The node.
+        node: String,
+        /// Why.
+        why: String,
+    },
+}
+
+/// What a node needs to run.
+pub(crate) struct Plan {
+    pub(crate) config: Config,
+    pub(crate) me: NodeIndex,
+    pub(crate) client: TcpListener,
+    pub(crate) peer: TcpListener,
+    /// The emulated distance to each node, one way.
+    pub(crate) delays: Vec<Duration>,
+    pub(crate) controls: Option<Arc<Controls>>,
+}
+
+/// When a node says that it is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ready {
+    /// When all others are connected.
+    All,
+    /// When most are, or after a while: it then serves, and answers that it has no quorum.
+    MostOrSoon,
+}
+
+/// How long a node awaits others before it says that it serves.
+const SOON: Duration = Duration::from_secs(2);
+
+/// Binds an address.
+///
+/// # Errors
+/// If that cannot be done.
+pub(crate) fn bind(address: &str) -> Result<TcpListener, NodeError> {
+    let bound = TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    bound.map_err(|source| NodeError::Listen { address: address.to_owned(), source })
+}
+
+/// Runs a node on this thread until `stop` ends or the node cannot go on.
+///
+/// # Errors
+/// Why it could not start or go on.
+pub(crate) fn run(
+    plan: Plan,
+    ready: Ready,
+    on_ready: impl FnOnce(),
+    stop: impl Future<Output = ()>,
+) -> Result<(), NodeError> {
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build_local(LocalOptions::default())
+        .map_err(|source| NodeError::System { what: "start a runtime", source })?;
+    runtime.block_on(async {
+        let Plan { config, me, client, peer, delays, controls } = plan;
+        let listener = |listener| {
+            tokio::net::TcpListener::from_std(listener)
+                .map_err(|source| NodeError::System { what: "watch a listening socket", source })
+        };
+        let (client, peer) = (listener(client)?, listener(peer)?);
+        let durability = config.durability;
+        let region = config.nodes[me].region;
+        let node = Rc::new(RefCell::new(make(config, me, &delays, controls.clone())?));
+        spawn_local(flush(node.clone()));
+        spawn_local(alarms(node.clone()));
+        spawn_local(ticks(node.clone()));
+        if let Durability::Interval(span) = durability {
+            spawn_local(syncs(node.clone(), span));
+        }
+        if let Some(controls) = controls {
+            spawn_local(async move {
+                let mut ticks = interval(Duration::from_millis(5));
+                ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                loop {
+                    ticks.tick().await;
+                    controls.hold_while_paused(region);
+                }
+            });
+        }
+        spawn_local(transport::listen(node.clone(), peer));
+        let nodes = node.borrow().config.nodes.len();
+        for other in me + 1..nodes {
+            spawn_local(transport::dial(node.clone(), other));
+        }
+        spawn_local(clients::listen(node.clone(), client));
+        let serving = serve(&node, ready, on_ready);
+        tokio::select! {
+            () = stop => {}
+            () = serving => {}
+        }
+        end(&node)
+    })
+}
+
+/// Opens the store and makes the node.
+fn make(
+    config: Config,
+    me: NodeIndex,
+    delays: &[Duration],
+    controls: Option<Arc<Controls>>,
+) -> Result<Node, NodeError> {
+    let random = || {
+        getrandom::u64().map_err(|error| NodeError::System {
+            what: "draw a random number",
+            source: io::Error::other(error),
+        })
+    };
+    let mut identity = u128::from(random()?) << 64 | u128::from(random()?);
+    let mut incarnation = 1;
+    let mut store: Option<Box<dyn Store>> = None;
+    if config.durability != Durability::Memory
+        && let Some(path) = &config.nodes[me].data
+    {
+        let node = config.nodes[me].name.clone();
+        let stamp = Stamp { cluster: config.cluster.clone(), node, identity };
+        let options = Options { sync_each: config.durability == Durability::Fsync, ..Options::default() };
+        let mut log = Log::open(path, &stamp, options)?;
+        identity = log.identity();
+        incarnation = node::count_start(&mut log, config.hash())?;
+        store = Some(Box::new(log));
+    }
+    let life = Life { identity: ((identity >> 64) as u64, identity as u64), incarnation, process: random()? };
+    let links = delays.iter().map(|delay| Link::new(config.limits.peer_buffer, *delay)).collect();
+    let batch = store.is_some().then(Batch::new);
+    let (clock, placement) = (Clock::new(config.clock_error), Placement::new(&config));
+    let outside = Outside::new(clock, me, incarnation, placement, links, batch);
+    let core = Core::new(&config, outside, store.as_deref(), controls)?;
+    Ok(Node::new(config, core, store, life)?)
+}
+
+/// Says when the node is ready, and ends when it cannot go on.
+async fn serve(node: &SharedNode, ready: Ready, on_ready: impl FnOnce()) {
+    let news = node.borrow().news.clone();
+    let soon = tokio::time::sleep(SOON);
+    tokio::pin!(soon);
+    let mut waited = false;
+    let mut on_ready = Some(on_ready);
+    loop {
+        let is_ready = {
+            let node = node.borrow();
+            if node.failure.is_some() {
+                return;
+            }
+            match ready {
+                Ready::All => node.sees_all(),
+                Ready::MostOrSoon => node.sees_most() || waited,
+            }
+        };
+        if is_ready && let Some(on_ready) = on_ready.take() {
+            on_ready();
+        }
+        tokio::select! {
+            () = news.notified() => {}
+            () = &mut soon, if !waited => waited = true,
+        }
+    }
+}
+
+/// Lets out what may still leave, and says how the node ended.
+fn end(node: &SharedNode) -> Result<(), NodeError> {
+    let mut node = node.borrow_mut();
+    node.flush();
+    node.sync();
+    match node.failure.take() {
+        None => Ok(()),
+        Some(why) => {
+            let name = &node.config.nodes[node.core.outside.me].name;
+            Err(NodeError::Stopped { node: name.clone(), why })
+        }
+    }
+}
+
+/// Runs behind the tasks that the same poll made ready, as run queues are first in, first out.
+async fn flush(node: SharedNode) {
+    let wanted = node.borrow().core.outside.flush.clone();
+    loop {
+        wanted.notified().await;
+        let full = node.borrow_mut().flush();
+        for full in full {
+            let node = node.clone();
+            spawn_local(async move {
+                // An error shows at the next write.
+                drop(full.writer.writable().await);
+                node.borrow_mut().on_writable(full.whose);
+            });
+        }
+    }
+}
+
+/// Wakes machines when they asked for it.
+async fn alarms(node: SharedNode) {
+    let earlier = node.borrow().core.outside.earlier_alarm.clone();
+    loop {
+        let next = {
+            let node = node.borrow();
+            let outside = &node.core.outside;
+            outside.next_alarm().map(|at| outside.clock.instant(at))
+        };
+        match next {
+            None => earlier.notified().await,
+            Some(at) => tokio::select! {
+                () = sleep_until(at.into()) => node.borrow_mut().wake_due(),
+                () = earlier.notified() => {}
+            },
+        }
+    }
+}
+
+async fn ticks(node: SharedNode) {
+    let mut ticks = interval(HEARTBEAT);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        node.borrow_mut().tick();
+    }
+}
+
+async fn syncs(node: SharedNode, span: Duration) {
+    let mut ticks = interval(span.max(Duration::from_millis(1)));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        node.borrow_mut().sync();
+    }
+}

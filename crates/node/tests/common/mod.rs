@@ -1,0 +1,221 @@
+//! A node that is one map, for tests of sessions: it executes through the sequential specification and answers
+//! when the test says so.
+
+#![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
+
+use bytes::{Bytes, BytesMut};
+use meridian_node::session::{Dev, Facts, Host, KeyspaceInfo, Session, SessionId, Shared};
+use meridian_protocol::clock::Now;
+use meridian_protocol::history::Witness;
+use meridian_protocol::machine::{Completion, Cost, Outcome, Request, RequestId};
+use meridian_protocol::object::{Class, Object, State, TypeName, Version, apply};
+use meridian_protocol::registry::Model;
+use meridian_protocol::topology::{key_hash, partition_of_hash};
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Keys in the order of their hashes, each with its state and version.
+type Keys = BTreeMap<(u64, Bytes), (State, Version)>;
+
+/// A node that is one map.
+pub(crate) struct FakeHost {
+    pub(crate) shared: Shared,
+    pub(crate) keyspaces: Vec<KeyspaceInfo>,
+    keys: Vec<Keys>,
+    /// Completions not delivered yet.
+    pub(crate) pending: Vec<(SessionId, Completion)>,
+    next_request: RequestId,
+    next_session: u64,
+    /// Gives an outcome in place of the right one; the request then has no effect.
+    pub(crate) fail: Option<fn(&Request) -> Option<Outcome>>,
+    /// The wall clock in ms; `None` is the real one.
+    pub(crate) wall_ms: Option<u64>,
+    pub(crate) monotonic: u64,
+    pub(crate) memory: u64,
+    pub(crate) devs: Vec<Dev>,
+    /// How many requests were in flight at once, at most.
+    pub(crate) most_pending: usize,
+}
+
+impl FakeHost {
+    pub(crate) fn new() -> Self {
+        let keyspace = |number, name: &str, model, engine, partitions| KeyspaceInfo {
+            number,
+            name: name.to_owned(),
+            model,
+            engine,
+            partitions,
+            session: "connection",
+        };
+        let keyspaces = vec![
+            keyspace(0, "main", Model::Linearizable, "gryff", 4),
+            keyspace(1, "social", Model::Rsc, "gryff-rsc", 3),
+            keyspace(7, "registers", Model::Linearizable, "abd", 1),
+        ];
+        Self {
+            shared: Shared::default(),
+            keys: vec![Keys::new(); keyspaces.len()],
+            keyspaces,
+            pending: Vec::new(),
+            next_request: 1,
+            next_session: 0,
+            fail: None,
+            wall_ms: None,
+            monotonic: 1_000_000,
+            memory: 0,
+            devs: Vec::new(),
+            most_pending: 0,
+        }
+    }
+
+    pub(crate) fn connect(&mut self) -> TestClient {
+        self.next_session += 1;
+        let id = SessionId { serial: self.next_session, slot: self.next_session as usize - 1 };
+        TestClient { session: Session::new(id, "127.0.0.1:4".into(), "127.0.0.1:5".into(), self) }
+    }
+
+    fn execute(&mut self, keyspace: usize, request: &Request) -> Outcome {
+        if let Some(outcome) = self.fail.and_then(|fail| fail(request)) {
+            return outcome;
+        }
+        match request {
+            Request::Act { key, action, at_ms } => {
+                let held = self.keys[keyspace].entry((key_hash(key), key.clone())).or_default();
+                let (state, answer) = apply(&held.0, held.1, action, *at_ms);
+                if action.class() != Class::Read && state != held.0 {
+                    *held = (state, Version(self.next_request, 0, 0));
+                }
+                Outcome::Answer(answer)
+            }
+            Request::Fence => Outcome::Fenced,
+            Request::Scan { partition, from, count, at_ms } => {
+                self.page(keyspace, *partition, *from, *count as usize, *at_ms)
+            }
+        }
+    }
+
+    fn page(&self, keyspace: usize, partition: u16, from: u64, count: usize, at_ms: u64) -> Outcome {
+        let partitions = self.keyspaces[keyspace].partitions;
+        assert_eq!(partition_of_hash(from, partitions), partition, "a page begins in its partition");
+        let mut page = Vec::new();
+        let mut last = from;
+        for ((hash, key), (state, _)) in self.keys[keyspace].range((from, Bytes::new())..) {
+            if partition_of_hash(*hash, partitions) != partition {
+                break;
+            }
+            let Some(object) = state.as_ref().filter(|object| !object.expired(at_ms)) else { continue };
+            if page.len() >= count && *hash > last {
+                return Outcome::Page(page, Some(*hash));
+            }
+            last = *hash;
+            page.push((key.clone(), type_of(object)));
+        }
+        Outcome::Page(page, None)
+    }
+}
+
+fn type_of(object: &Object) -> &'static str {
+    match object.data.type_name() {
+        TypeName::None => "none",
+        TypeName::String => "string",
+        TypeName::List => "list",
+        TypeName::Hash => "hash",
+    }
+}
+
+impl Host for FakeHost {
+    fn now(&self) -> Now {
+        let real = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64;
+        let wall = self.wall_ms.map_or_else(real, |ms| ms * 1000);
+        Now { monotonic: self.monotonic, wall, uncertainty: None }
+    }
+
+    fn keyspaces(&self) -> &[KeyspaceInfo] {
+        &self.keyspaces
+    }
+
+    fn submit(&mut self, session: SessionId, keyspace: usize, request: Request) -> RequestId {
+        let number = self.next_request;
+        self.next_request += 1;
+        let outcome = self.execute(keyspace, &request);
+        let cost = Cost { rounds: 1, waited: 3, reason: "test", witness: Some(Witness::Cs((number, 1, 0))) };
+        self.pending.push((session, Completion { request: number, outcome, cost }));
+        self.most_pending = self.most_pending.max(self.pending.len());
+        number
+    }
+
+    fn shared(&mut self) -> &mut Shared {
+        &mut self.shared
+    }
+
+    fn used_memory(&self) -> u64 {
+        self.memory
+    }
+
+    fn facts(&self) -> Facts {
+        let keys = self.keys.iter().map(|keys| keys.len() as u64).collect();
+        Facts { node: "n1".into(), region: "ca".into(), tcp_port: 7001, keys, ..Facts::default() }
+    }
+
+    fn status(&self) -> String {
+        "replicas:1\n".into()
+    }
+
+    fn dev(&mut self, command: Dev) -> Result<(), String> {
+        if command == Dev::Pause("mars".into()) {
+            return Err("no region is called 'mars': there are ca, va, ir".into());
+        }
+        self.devs.push(command);
+        Ok(())
+    }
+}
+
+/// A client of a [`FakeHost`].
+pub(crate) struct TestClient {
+    pub(crate) session: Session,
+}
+
+impl TestClient {
+    /// Sends bytes, without waiting for what they ask.
+    pub(crate) fn send(&mut self, bytes: &[u8], host: &mut FakeHost) {
+        self.session.input().extend_from_slice(bytes);
+        self.session.on_input(host);
+    }
+
+    /// Delivers all completions until nothing is in flight, the last first.
+    pub(crate) fn settle(&mut self, host: &mut FakeHost) {
+        while let Some((session, completion)) = host.pending.pop() {
+            assert_eq!(session, self.session.id());
+            self.session.on_completion(completion, host);
+        }
+    }
+
+    /// What was answered since the last call.
+    pub(crate) fn take(&mut self) -> BytesMut {
+        self.session.output().split()
+    }
+
+    /// Sends bytes and takes the answer, once there is nothing left to do.
+    pub(crate) fn ask(&mut self, bytes: &[u8], host: &mut FakeHost) -> Vec<u8> {
+        self.send(bytes, host);
+        self.settle(host);
+        self.take().to_vec()
+    }
+
+    /// Sends a line and takes the answer, as text.
+    pub(crate) fn say(&mut self, line: &str, host: &mut FakeHost) -> String {
+        String::from_utf8(self.ask(format!("{line}\r\n").as_bytes(), host)).unwrap()
+    }
+}
+
+/// A command as an array of strings.
+pub(crate) fn command<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend_from_slice(format!("${}\r\n", word.as_ref().len()).as_bytes());
+        bytes.extend_from_slice(word.as_ref());
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}

@@ -1,0 +1,457 @@
+//! One run: clients at work in a storm, then healing, then a test of life, then agreement, then judgement.
+
+use crate::options::{Keys, Options};
+use crate::recorder::{Index, Plan, Recorder, Sort};
+use crate::report::{End, Ended, Latency, Report};
+use crate::storm::{Changes, Storm};
+use crate::world::{Conduct, Notice, Shape, World};
+use meridian_check::{self as check, Judgement, Model, Verdict};
+use meridian_protocol::clock::Micros;
+use meridian_protocol::history::Ended as Outcome;
+use meridian_protocol::machine::{Completion, Engine, RequestId};
+use meridian_protocol::topology::ReplicaId;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::collections::BTreeMap;
+use std::io::Write;
+
+/// Operations begun in the healed world: one in so many.
+const LIVELY_SHARE: usize = 10;
+
+/// The longest that an operation of the healed world may take, and it must end ok.
+const LIVELY_WITHIN: Micros = 10_000_000;
+
+/// The longest from the last operation's end until replicas agree.
+const AGREEMENT_WITHIN: Micros = 30_000_000;
+
+/// The longest that the first phase may last: much more than any workload needs.
+const STORM_WITHIN: Micros = 3_600_000_000;
+
+/// The longest history that is also judged by search.
+const SEARCHED: usize = 60;
+
+/// What makes a full run (the fewest operations, the fewest sessions).
+const FULL: (usize, usize) = (1_000, 6);
+
+/// Reminders with tokens from here on belong to sessions, those below to the storm.
+const SESSIONS: u64 = 1 << 40;
+
+/// Runs one engine and judges what came of it by `model`. `story` gets a line for everything that happens.
+pub fn run_engine<E: Engine>(
+    engine: E,
+    name: &'static str,
+    model: Model,
+    options: &Options,
+    story: Option<Box<dyn Write>>,
+) -> Report {
+    let _seed = TellSeed { seed: options.seed, engine: name };
+    let mut run = Run::new(engine, options, story);
+    let stuck = run.all_phases().err();
+    run.report(name, model, stuck)
+}
+
+/// Tells the seed of a run that a failed assertion has ended, so that it can be had again.
+struct TellSeed {
+    seed: u64,
+    engine: &'static str,
+}
+
+impl Drop for TellSeed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the run with seed={} engine={} has panicked", self.seed, self.engine);
+        }
+    }
+}
+
+struct Run<'o, E: Engine> {
+    options: &'o Options,
+    world: World<E>,
+    storm: Storm,
+    random: Pcg64Mcg,
+    recorder: Recorder,
+    sessions: Vec<Session>,
+    /// Which session waits for which request of which node.
+    open: BTreeMap<(usize, RequestId), usize>,
+    /// Operations that may still be begun in this phase.
+    budget: usize,
+    /// A value of each key that was seen not long ago.
+    seen: BTreeMap<String, Option<String>>,
+    latencies: Vec<Latency>,
+    /// In the healed world: the first operation that did not end ok.
+    failure: Option<Index>,
+    healed: bool,
+}
+
+/// One client's sessions, one after another: an operation of unknown outcome ends a session, as what follows
+/// it has no place in its order.
+struct Session {
+    node: usize,
+    /// Its client machine, while the node is up.
+    slot: Option<u32>,
+    generation: usize,
+    operations: usize,
+    busy: Option<Busy>,
+}
+
+#[derive(Clone, Copy)]
+struct Busy {
+    index: Index,
+    sort: Sort,
+    since: Micros,
+}
+
+impl<'o, E: Engine> Run<'o, E> {
+    fn new(engine: E, options: &'o Options, story: Option<Box<dyn Write>>) -> Self {
+        let mut random = Pcg64Mcg::seed_from_u64(options.seed);
+        let shape = Shape {
+            rtt: options.rtt.clone(),
+            nodes_per_region: options.nodes_per_region,
+            partitions: options.partitions,
+        };
+        let nodes = shape.nodes();
+        let conduct = Conduct { seed: random.random(), commit: options.commit.clone(), codec: options.codec };
+        let mut world = World::new(engine, shape, conduct, story);
+        let chance = Pcg64Mcg::seed_from_u64(random.random());
+        let faults = Storm::begin(&mut world, options.faults, options.lost_regions, options.jitter, chance);
+        let sessions = (0..options.workload.clients)
+            .map(|client| Session {
+                node: client % nodes,
+                slot: None,
+                generation: 0,
+                operations: 0,
+                busy: None,
+            })
+            .collect();
+        Self {
+            options,
+            world,
+            storm: faults,
+            random,
+            recorder: Recorder::default(),
+            sessions,
+            open: BTreeMap::new(),
+            budget: 0,
+            seen: BTreeMap::new(),
+            latencies: Vec::new(),
+            failure: None,
+            healed: false,
+        }
+    }
+
+    /// Plays the run.
+    ///
+    /// # Errors
+    /// Where it got stuck.
+    fn all_phases(&mut self) -> Result<(), String> {
+        let ops = self.options.workload.ops;
+        let lively = ops / LIVELY_SHARE;
+        self.budget = ops - lively;
+        for node in 0..self.world.shape().nodes() {
+            self.connect(node);
+        }
+        let deadline = self.world.time() + STORM_WITHIN;
+        self.work_until(deadline, |run| run.budget == 0);
+        if self.budget > 0 {
+            return Err(format!("{} operations were never begun in an hour of virtual time", self.budget));
+        }
+
+        let up = self.storm.end(&mut self.world);
+        for node in up {
+            self.connect(node);
+        }
+        let deadline = self.world.time() + self.options.settings.operation_timeout + LIVELY_WITHIN;
+        self.work_until(deadline, |run| run.open.is_empty());
+        if let Some(session) = self.open.values().next() {
+            return Err(self.still_open(*session));
+        }
+
+        self.healed = true;
+        self.budget = lively;
+        for session in 0..self.sessions.len() {
+            self.go_on(session);
+        }
+        let deadline = self.world.time() + LIVELY_WITHIN * (lively as u64).max(1);
+        self.work_until(deadline, |run| run.failure.is_some() || run.budget == 0 && run.open.is_empty());
+        if let Some(index) = self.failure {
+            let event = self.recorder.event(index);
+            return Err(format!(
+                "operation {} of {} did not end ok in the healed world: {event:?}",
+                event.id, event.session
+            ));
+        }
+        if let Some(session) = self.open.values().next() {
+            return Err(self.still_open(*session));
+        }
+        if self.budget > 0 {
+            return Err(format!("{} operations were never begun in the healed world", self.budget));
+        }
+        self.await_agreement()
+    }
+
+    fn still_open(&self, session: usize) -> String {
+        let busy = self.sessions[session].busy.map(|busy| (busy.index, busy.since));
+        let (index, since) = busy.unwrap_or_default();
+        let waited = self.world.time() - since;
+        format!(
+            "operation {} has not ended {waited} us after its invocation: {:?}",
+            index + 1,
+            self.recorder.event(index)
+        )
+    }
+
+    fn work_until(&mut self, deadline: Micros, done: impl Fn(&Self) -> bool) {
+        while !done(self) {
+            match self.world.next(deadline) {
+                None => return,
+                Some(Notice::Done { node, slot, completion }) => self.ended(node, slot, &completion),
+                Some(Notice::Reminder(token)) if token >= SESSIONS => self.go_on((token - SESSIONS) as usize),
+                Some(Notice::Reminder(token)) => {
+                    let Changes { down, up } = self.storm.strike(&mut self.world, token as usize);
+                    for node in down {
+                        self.disconnect(node);
+                    }
+                    for node in up {
+                        self.connect(node);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A node takes requests: its sessions go on, with new machines if it had crashed.
+    fn connect(&mut self, node: usize) {
+        let shared = self.options.workload.sessions_per_machine.max(1);
+        let here: Vec<usize> = (0..self.sessions.len()).filter(|&s| self.sessions[s].node == node).collect();
+        for together in here.chunks(shared) {
+            if self.sessions[together[0]].slot.is_none() {
+                let slot = self.world.open_client(node);
+                for &session in together {
+                    self.sessions[session].slot = Some(slot);
+                }
+            }
+        }
+        for session in here {
+            self.go_on(session);
+        }
+    }
+
+    /// A node has crashed: what its sessions waited for is of unknown outcome.
+    fn disconnect(&mut self, node: usize) {
+        self.open.retain(|(at, _), _| *at != node);
+        for session in self.sessions.iter_mut().filter(|session| session.node == node) {
+            session.slot = None;
+            session.busy = None;
+            session.generation += 1;
+        }
+    }
+
+    /// The session begins its next operation, if it can.
+    fn go_on(&mut self, index: usize) {
+        let session = &self.sessions[index];
+        let (Some(slot), None) = (session.slot, session.busy) else { return };
+        let node = session.node;
+        if self.budget == 0 || !self.world.is_ready(node) {
+            return;
+        }
+        self.budget -= 1;
+        let (key, plan) = self.plan(index);
+        let name = match self.sessions[index].generation {
+            0 => format!("s{index}"),
+            generation => format!("s{index}.{generation}"),
+        };
+        let at_ms = self.world.wall_ms(node);
+        let event = self.recorder.begin(self.world.time(), &name, &key, &plan);
+        self.sessions[index].busy = Some(Busy { index: event, sort: plan.sort(), since: self.world.time() });
+        let request = self.world.submit(node, slot, plan.request(&key, at_ms));
+        self.open.insert((node, request), index);
+    }
+
+    fn plan(&mut self, session: usize) -> (String, Plan) {
+        let workload = &self.options.workload;
+        self.sessions[session].operations += 1;
+        let count = self.sessions[session].operations;
+        if workload.fence_every > 0 && count.is_multiple_of(workload.fence_every) {
+            return (String::new(), Plan::Fence);
+        }
+        let random = &mut self.random;
+        let key = match workload.keys {
+            Keys::Few(keys) => format!("k{}", random.random_range(0..keys)),
+            Keys::Conflict(percent) if random.random_range(0..100) < percent => "shared".to_string(),
+            Keys::Conflict(_) => format!("own{session}"),
+        };
+        let value = (self.recorder.len() + 1).to_string();
+        let mix = workload.mix;
+        let choice = random.random_range(0..mix.reads + mix.writes + mix.rmws);
+        let plan = if choice < mix.reads {
+            Plan::Get
+        } else if choice < mix.reads + mix.writes {
+            Plan::Set(value)
+        } else {
+            let seen = self.seen.get(&key).cloned().flatten();
+            match (random.random_range(0..10), seen) {
+                (0..3, Some(expected)) => Plan::Replace { expected, value },
+                (0..5, _) => Plan::Swap(value),
+                (5..6, _) => Plan::Create(value),
+                (6..7, _) => Plan::Take,
+                _ => Plan::Append(format!(".{value};")),
+            }
+        };
+        (key, plan)
+    }
+
+    /// A request ended.
+    fn ended(&mut self, node: usize, slot: u32, completion: &Completion) {
+        let Some(index) = self.open.remove(&(node, completion.request)) else { return };
+        let Some(busy) = self.sessions[index].busy.take() else { return };
+        self.recorder.end(self.world.time(), busy.index, completion);
+        let event = self.recorder.event(busy.index);
+        let micros = self.world.time() - busy.since;
+        match event.outcome {
+            Outcome::Ok => {
+                if let Some(access) = event.ops.last() {
+                    self.seen.insert(access.key.clone(), access.value.clone());
+                }
+                let region = self.world.shape().region_of(node);
+                self.latencies.push(Latency {
+                    sort: busy.sort,
+                    region,
+                    micros,
+                    rounds: completion.cost.rounds,
+                });
+            }
+            Outcome::Failed => {}
+            Outcome::Unknown => {
+                self.sessions[index].generation += 1;
+                if self.options.workload.sessions_per_machine <= 1 {
+                    self.world.end_session(node, slot);
+                }
+            }
+        }
+        if self.healed && (event.outcome != Outcome::Ok || micros > LIVELY_WITHIN) {
+            self.failure.get_or_insert(busy.index);
+        }
+        if self.options.workload.think > 0 {
+            self.world.remind(self.world.time() + self.options.workload.think, SESSIONS + index as u64);
+        } else {
+            self.go_on(index);
+        }
+    }
+
+    /// Lets time pass until all replicas of each partition hold the same.
+    fn await_agreement(&mut self) -> Result<(), String> {
+        let deadline = self.world.time() + AGREEMENT_WITHIN;
+        loop {
+            let differing = differing(&self.world.fingerprints());
+            if differing.is_empty() {
+                return Ok(());
+            }
+            if self.world.time() >= deadline {
+                return Err(format!(
+                    "{} s after the last operation these replicas still differ: {}",
+                    AGREEMENT_WITHIN / 1_000_000,
+                    differing.join("; ")
+                ));
+            }
+            let until = self.world.time() + 100_000;
+            self.work_until(until, |_| false);
+        }
+    }
+
+    fn report(self, engine: &'static str, model: Model, stuck: Option<String>) -> Report {
+        let counters = self.counters();
+        let Self { options, world, storm, recorder, latencies, .. } = self;
+        let (history, contradiction) = recorder.finish();
+        let mut ended = Ended::default();
+        for event in &history {
+            match event.outcome {
+                Outcome::Ok => ended.ok += 1,
+                Outcome::Failed => ended.failed += 1,
+                Outcome::Unknown => ended.unknown += 1,
+            }
+        }
+        let judgement = match contradiction {
+            Some(contradiction) => Judgement {
+                verdict: Verdict::Violated,
+                reason: format!("no state explains this answer: {contradiction}"),
+            },
+            None => judge(model, &history),
+        };
+        let mut report = Report {
+            seed: options.seed,
+            engine,
+            end: End::Holds,
+            reason: String::new(),
+            shortfalls: shortfalls(options, ended, storm.happened()),
+            trace: world.trace(),
+            history,
+            ended,
+            counters,
+            faults: storm.happened().clone(),
+            latencies,
+            messages: world.delivered(),
+            duration: world.time(),
+        };
+        report.conclude(judgement, stuck);
+        report
+    }
+
+    fn counters(&self) -> BTreeMap<&'static str, u64> {
+        let mut counters = BTreeMap::new();
+        for (name, count) in self.world.counters() {
+            *counters.entry(name).or_default() += count;
+        }
+        counters.insert("restart", self.world.restarts());
+        counters
+    }
+}
+
+/// By witness; a short history also by search, and both must say the same.
+fn judge(model: Model, history: &[meridian_protocol::history::Event]) -> Judgement {
+    let judgement = check::check(model, history);
+    if history.len() > SEARCHED || judgement.verdict != Verdict::Holds {
+        return judgement;
+    }
+    match check::by_search(model, history) {
+        searched if searched.verdict == Verdict::Violated => Judgement {
+            reason: format!("the witness holds, but the values do not: {}", searched.reason),
+            ..searched
+        },
+        _ => judgement,
+    }
+}
+
+/// What is missing for a full run.
+fn shortfalls(options: &Options, ended: Ended, faults: &BTreeMap<&'static str, u64>) -> Vec<String> {
+    let all = ended.ok + ended.failed + ended.unknown;
+    let mut missing = Vec::new();
+    if all < FULL.0 {
+        missing.push(format!("{all} operations, fewer than {}", FULL.0));
+    }
+    if options.workload.clients < FULL.1 {
+        missing.push(format!("{} sessions, fewer than {}", options.workload.clients, FULL.1));
+    }
+    if ended.ok * 2 < all {
+        missing.push(format!("only {} of {all} operations ended ok, fewer than half", ended.ok));
+    }
+    let absent = options.faults.kinds().into_iter().filter(|kind| !faults.contains_key(kind));
+    missing.extend(absent.map(|kind| format!("no fault of kind {kind} happened")));
+    missing
+}
+
+/// Partitions whose replicas do not hold the same, in words.
+fn differing(fingerprints: &[(ReplicaId, u64)]) -> Vec<String> {
+    let mut partitions: BTreeMap<u16, Vec<(u8, u64)>> = BTreeMap::new();
+    for (id, digest) in fingerprints {
+        partitions.entry(id.partition).or_default().push((id.region.0, *digest));
+    }
+    partitions
+        .into_iter()
+        .filter(|(_, replicas)| replicas.iter().any(|(_, digest)| *digest != replicas[0].1))
+        .map(|(partition, replicas)| {
+            let each: Vec<String> =
+                replicas.iter().map(|(region, digest)| format!("region {region} {digest:016x}")).collect();
+            format!("partition {partition}: {}", each.join(", "))
+        })
+        .collect()
+}

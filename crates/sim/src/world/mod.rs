@@ -1,0 +1,725 @@
+//! A world of nodes under virtual time: host 1 of the protocols' machines.
+//!
+//! Time passes from event to event. A node hosts replicas and client machines as a real one does: it feeds them
+//! messages and wakes, and holds what they send behind a barrier until their records are durable. Whoever owns
+//! the world submits requests, plays the weather and the crashes, and learns of what ended by [`Notice`]s.
+
+mod network;
+mod node;
+mod queue;
+mod trace;
+
+pub use network::{Mishaps, Weather};
+pub use node::Clock;
+
+use meridian_protocol::clock::Micros;
+use meridian_protocol::latency::RttMatrix;
+use meridian_protocol::machine::{
+    Client, Completion, Effects, Engine, Place, Replica, Request, RequestId, Status,
+};
+use meridian_protocol::topology::{Address, Group, Region, ReplicaId};
+use meridian_protocol::wire;
+use network::Network;
+use node::{Batch, Buffers, Disk, Hosted, Input, Node};
+use queue::Queue;
+use rand::{RngExt, SeedableRng, seq::SliceRandom};
+use rand_pcg::Pcg64Mcg;
+use std::collections::VecDeque;
+use std::io::Write;
+use std::ops::RangeInclusive;
+use trace::Trace;
+
+/// The only keyspace of a world.
+const KEYSPACE: u16 = 0;
+
+/// Which nodes there are and how far they lie from each other. Partition `p` lives on node `p % nodes_per_region`
+/// of each region; nodes are counted region by region.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// The regions.
+    pub rtt: RttMatrix,
+    /// Nodes in each region.
+    pub nodes_per_region: usize,
+    /// Slices of the keyspace.
+    pub partitions: u16,
+}
+
+impl Shape {
+    /// How many nodes there are in all.
+    pub fn nodes(&self) -> usize {
+        usize::from(self.rtt.regions()) * self.nodes_per_region
+    }
+
+    /// The region of a node.
+    pub fn region_of(&self, node: usize) -> Region {
+        Region((node / self.nodes_per_region) as u8)
+    }
+
+    /// The node on which a replica lives.
+    pub fn node_of(&self, id: ReplicaId) -> usize {
+        id.region.index() * self.nodes_per_region + usize::from(id.partition) % self.nodes_per_region
+    }
+
+    /// The keyspace as machines see it.
+    pub fn group(&self) -> Group {
+        Group { keyspace: KEYSPACE, partitions: self.partitions, regions: self.rtt.regions() }
+    }
+
+    /// The partitions that live on a node.
+    fn partitions_on(&self, node: usize) -> impl Iterator<Item = u16> + use<> {
+        let first = node % self.nodes_per_region;
+        (first..usize::from(self.partitions)).step_by(self.nodes_per_region).map(|partition| partition as u16)
+    }
+
+    fn index_on_node(&self, id: ReplicaId) -> usize {
+        usize::from(id.partition) / self.nodes_per_region
+    }
+}
+
+/// How the world treats its machines, apart from the weather.
+#[derive(Clone, Debug)]
+pub struct Conduct {
+    /// Where all chance comes from.
+    pub seed: u64,
+    /// How long a commit to disk takes.
+    pub commit: RangeInclusive<Micros>,
+    /// Whether every message goes through its encoding, as between real nodes.
+    pub codec: bool,
+}
+
+/// One machine on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Machine {
+    /// By its place among the replicas of the node.
+    Replica(usize),
+    /// By its slot.
+    Client(usize),
+}
+
+/// What the owner of the world must know.
+#[derive(Debug)]
+pub enum Notice {
+    /// A request ended.
+    Done {
+        /// The node of its client.
+        node: usize,
+        /// The slot of its client.
+        slot: u32,
+        /// How it ended.
+        completion: Completion,
+    },
+    /// A time has come that [`World::remind`] was given, with its token.
+    Reminder(u64),
+}
+
+/// A message on its way, as tests see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Envelope<M> {
+    /// Who sent it.
+    pub from: Address,
+    /// Who is to get it.
+    pub to: Address,
+    /// What it says.
+    pub message: M,
+}
+
+/// What becomes of a message that an [`World::intercept`]or has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It travels on.
+    Pass,
+    /// It is put aside; [`World::held`] has it.
+    Hold,
+    /// It is lost.
+    Lose,
+}
+
+/// Sees every message before it travels.
+type Interceptor<M> = Box<dyn FnMut(&Envelope<M>) -> Fate>;
+
+enum Happening<M> {
+    /// To a node; if a life is named, only in that life.
+    Input {
+        node: usize,
+        life: Option<u32>,
+        input: Input<M>,
+    },
+    Reminder(u64),
+}
+
+/// The world.
+pub struct World<E: Engine> {
+    engine: E,
+    shape: Shape,
+    conduct: Conduct,
+    time: Micros,
+    queue: Queue<Happening<E::Message>>,
+    nodes: Vec<Node<E>>,
+    network: Network,
+    notices: VecDeque<Notice>,
+    interceptor: Option<Interceptor<E::Message>>,
+    held: Vec<Envelope<E::Message>>,
+    random: Pcg64Mcg,
+    buffers: Buffers<E>,
+    scratch: Vec<u8>,
+    trace: Trace,
+    delivered: u64,
+    /// What replicas had counted when they crashed.
+    buried: Vec<(&'static str, u64)>,
+}
+
+impl<E: Engine> World<E> {
+    /// A world with all nodes up. `story` gets a line for each thing that happens.
+    pub fn new(engine: E, shape: Shape, conduct: Conduct, story: Option<Box<dyn Write>>) -> Self {
+        let mut random = Pcg64Mcg::seed_from_u64(conduct.seed);
+        let network = Network::new(&shape, Pcg64Mcg::seed_from_u64(random.random()));
+        let nodes = (0..shape.nodes())
+            .map(|index| Node {
+                number: index as u16 + 1,
+                region: shape.region_of(index),
+                life: 0,
+                up: false,
+                paused: false,
+                inbox: Vec::new(),
+                replicas: Vec::new(),
+                clients: Vec::new(),
+                disks: shape.partitions_on(index).map(|_| Disk::default()).collect(),
+                barrier: node::Barrier::default(),
+                clock: Clock { monotonic: 0, skew: 0, uncertainty: None },
+                last_request: 0,
+            })
+            .collect();
+        let mut world = Self {
+            engine,
+            shape,
+            conduct,
+            time: 0,
+            queue: Queue::default(),
+            nodes,
+            network,
+            notices: VecDeque::new(),
+            interceptor: None,
+            held: Vec::new(),
+            random,
+            buffers: Buffers::default(),
+            scratch: Vec::new(),
+            trace: Trace::new(story),
+            delivered: 0,
+            buried: Vec::new(),
+        };
+        for node in 0..world.nodes.len() {
+            world.start(node);
+        }
+        world
+    }
+
+    /// The virtual time since the run's start.
+    pub fn time(&self) -> Micros {
+        self.time
+    }
+
+    /// Which nodes there are.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// A digest of all that happened so far.
+    pub fn trace(&self) -> u64 {
+        self.trace.digest()
+    }
+
+    /// How many messages have arrived.
+    pub fn delivered(&self) -> u64 {
+        self.delivered
+    }
+
+    /// What happened to messages.
+    pub fn mishaps(&self) -> Mishaps {
+        self.network.mishaps
+    }
+
+    /// Lets time pass until something happens that the owner must know, or until `until`.
+    pub fn next(&mut self, until: Micros) -> Option<Notice> {
+        while self.notices.is_empty() {
+            let Some((at, happening)) = self.queue.pop(until) else {
+                self.time = self.time.max(until);
+                return None;
+            };
+            self.time = at;
+            match happening {
+                Happening::Reminder(token) => self.notices.push_back(Notice::Reminder(token)),
+                Happening::Input { node, life, input } => {
+                    if life.is_none_or(|life| life == self.nodes[node].life) {
+                        self.take(node, input);
+                    }
+                }
+            }
+        }
+        self.notices.pop_front()
+    }
+
+    /// Gives a [`Notice::Reminder`] with `token` at `at`.
+    pub fn remind(&mut self, at: Micros, token: u64) {
+        self.queue.push(at.max(self.time), Happening::Reminder(token));
+    }
+
+    /// A new client machine on a node that is up; its slot.
+    pub fn open_client(&mut self, node: usize) -> u32 {
+        let slot = self.nodes[node].clients.len() as u32;
+        let place = self.place(node, slot.into());
+        let client = self.engine.client(self.nodes[node].client_id(slot), place);
+        self.nodes[node].clients.push(Hosted::new(client));
+        slot
+    }
+
+    /// Tells a client machine that its session has ended.
+    pub fn end_session(&mut self, node: usize, slot: u32) {
+        self.nodes[node].clients[slot as usize].machine.end_session();
+    }
+
+    /// Gives a request to a client machine of a node that is up and not paused.
+    pub fn submit(&mut self, node: usize, slot: u32, request: Request) -> RequestId {
+        let host = &mut self.nodes[node];
+        host.last_request += 1;
+        let id = host.last_request;
+        self.trace.word(id);
+        self.trace
+            .tell(self.time, format_args!("node {} client {slot} begins {id}: {request:?}", host.number));
+        let now = host.clock.now(self.time);
+        host.clients[slot as usize].machine.begin(now, id, request, &mut self.buffers.client);
+        self.after_client(node, slot as usize);
+        id
+    }
+
+    /// The node's wall clock in ms, as a front door reads it for a command's time of expiry.
+    pub fn wall_ms(&self, node: usize) -> u64 {
+        self.nodes[node].clock.now(self.time).wall_ms()
+    }
+
+    /// How often a node has started again.
+    pub fn restarts(&self) -> u64 {
+        self.nodes.iter().map(|node| u64::from(node.life) - 1).sum()
+    }
+
+    /// Whether the node is up.
+    pub fn is_up(&self, node: usize) -> bool {
+        self.nodes[node].up
+    }
+
+    /// Whether the node takes requests now.
+    pub fn is_ready(&self, node: usize) -> bool {
+        self.nodes[node].up && !self.nodes[node].paused
+    }
+
+    /// Sets what may happen to messages from now on.
+    pub fn set_weather(&mut self, weather: Weather) {
+        self.network.weather = weather;
+    }
+
+    /// Sets a node's wall clock.
+    pub fn set_clock(&mut self, node: usize, skew: i64, uncertainty: Option<Micros>) {
+        let clock = &mut self.nodes[node].clock;
+        (clock.skew, clock.uncertainty) = (skew, uncertainty);
+        self.trace.tell(self.time, format_args!("node {} clock is off by {skew} us", node + 1));
+    }
+
+    /// Cuts or mends the link from one node to another, in this direction only.
+    pub fn set_cut(&mut self, from: usize, to: usize, cut: bool) {
+        self.network.set_cut(from, to, cut);
+    }
+
+    /// Mends all links.
+    pub fn mend(&mut self) {
+        self.network.mend();
+    }
+
+    /// Stops a node: what arrives waits.
+    pub fn pause(&mut self, node: usize) {
+        self.nodes[node].paused = true;
+        self.trace.tell(self.time, format_args!("node {} pauses", node + 1));
+    }
+
+    /// Lets a paused node go on, first with all that waited.
+    pub fn resume(&mut self, node: usize) {
+        self.nodes[node].paused = false;
+        self.trace.tell(self.time, format_args!("node {} goes on", node + 1));
+        for input in std::mem::take(&mut self.nodes[node].inbox) {
+            self.take(node, input);
+        }
+    }
+
+    /// Crashes a node: what is not durable is lost. A commit under way may be half done.
+    pub fn crash(&mut self, node: usize) {
+        self.trace.tell(self.time, format_args!("node {} crashes", node + 1));
+        self.trace.word(node as u64);
+        for hosted in &self.nodes[node].replicas {
+            self.buried.extend(hosted.machine.status().counters);
+        }
+        let steps = self.nodes[node].barrier.committing.as_ref().map_or(0, |batch| batch.records.len());
+        let survivors = self.random.random_range(0..=steps);
+        self.nodes[node].crash(survivors);
+    }
+
+    /// Starts a node again from what is on its disk.
+    pub fn start(&mut self, node: usize) {
+        self.nodes[node].life += 1;
+        self.nodes[node].up = true;
+        self.nodes[node].clock.monotonic = self.random.random_range(0..1_000_000_000);
+        self.trace.tell(self.time, format_args!("node {} starts, life {}", node + 1, self.nodes[node].life));
+        let region = self.nodes[node].region;
+        for (index, partition) in self.shape.partitions_on(node).enumerate() {
+            let id = self.shape.group().replica(partition, region);
+            let mut records = self.nodes[node].load(index);
+            // Nothing is promised about the order in which records come back.
+            records.shuffle(&mut self.random);
+            let place = self.place(node, 1 << 32 | u64::from(partition));
+            let replica = self.engine.replica(id, place, records);
+            self.nodes[node].replicas.push(Hosted::new(replica));
+        }
+        for index in 0..self.nodes[node].replicas.len() {
+            let now = self.nodes[node].clock.now(self.time);
+            self.nodes[node].replicas[index].machine.start(now, &mut self.buffers.replica);
+            self.after_replica(node, index);
+        }
+    }
+
+    /// Tells a node's machines, at `at`, which regions seem reachable then.
+    pub fn hint_regions(&mut self, node: usize, at: Micros) {
+        let life = Some(self.nodes[node].life);
+        self.queue.push(at.max(self.time), Happening::Input { node, life, input: Input::Regions });
+    }
+
+    /// Replicas that are up, each with the digest of what it holds.
+    pub fn fingerprints(&self) -> Vec<(ReplicaId, u64)> {
+        let mut all = Vec::new();
+        for (index, node) in self.nodes.iter().enumerate() {
+            for (partition, hosted) in self.shape.partitions_on(index).zip(&node.replicas) {
+                all.push(node::fingerprint(self.shape.group().replica(partition, node.region), hosted));
+            }
+        }
+        all
+    }
+
+    /// What the replica tells of itself, if its node is up.
+    pub fn status(&self, id: ReplicaId) -> Option<Status> {
+        Some(self.replica(id)?.status())
+    }
+
+    /// The replica's machine, if its node is up.
+    pub fn replica(&self, id: ReplicaId) -> Option<&E::Replica> {
+        let node = &self.nodes[self.shape.node_of(id)];
+        node.replicas.get(self.shape.index_on_node(id)).map(|hosted| &hosted.machine)
+    }
+
+    /// What all replicas have counted in all their lives, by name; one name may come often.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        let living = self.nodes.iter().flat_map(|node| &node.replicas);
+        let counted = living.flat_map(|hosted| hosted.machine.status().counters);
+        self.buried.iter().copied().chain(counted).collect()
+    }
+
+    /// Shows every message to `interceptor` before it travels, also those inside a node.
+    pub fn intercept(&mut self, interceptor: impl FnMut(&Envelope<E::Message>) -> Fate + 'static) {
+        self.interceptor = Some(Box::new(interceptor));
+    }
+
+    /// The messages that were put aside, the oldest first.
+    pub fn held(&mut self) -> &mut Vec<Envelope<E::Message>> {
+        &mut self.held
+    }
+
+    /// Delivers a message now. It takes its turn behind what is due at this time already.
+    pub fn deliver(&mut self, envelope: Envelope<E::Message>) {
+        let Some(node) = self.node_at(envelope.to) else { return };
+        let (message, digest) = self.through_codec(envelope.message);
+        let input = Input::Message { from: envelope.from, to: envelope.to, message, digest };
+        self.queue.push(self.time, Happening::Input { node, life: None, input });
+    }
+
+    fn place(&self, node: usize, machine: u64) -> Place {
+        let life = u64::from(self.nodes[node].life);
+        Place {
+            group: self.shape.group(),
+            nearest_first: self.shape.rtt.nearest_first(self.nodes[node].region),
+            seed: trace::digest(
+                &[self.conduct.seed, node as u64, life, machine].map(u64::to_le_bytes).concat(),
+            ),
+        }
+    }
+
+    /// The node at which a machine lives, or lived.
+    fn node_at(&self, address: Address) -> Option<usize> {
+        let node = match address {
+            Address::Replica(id) if id.partition < self.shape.partitions => self.shape.node_of(id),
+            Address::Replica(_) => return None,
+            Address::Client(_, id) => usize::from(id.node()).checked_sub(1)?,
+        };
+        (node < self.nodes.len()).then_some(node)
+    }
+
+    fn take(&mut self, node: usize, input: Input<E::Message>) {
+        if !self.nodes[node].up {
+            return;
+        }
+        if self.nodes[node].paused {
+            self.nodes[node].inbox.push(input);
+            return;
+        }
+        match input {
+            Input::Message { from, to, message, digest } => self.receive(node, from, to, message, digest),
+            Input::Wake(machine) => self.wake(node, machine),
+            Input::Committed => self.committed(node),
+            Input::Regions => self.regions(node),
+        }
+    }
+
+    fn receive(&mut self, node: usize, from: Address, to: Address, message: E::Message, digest: u64) {
+        self.delivered += 1;
+        self.trace.word(self.time);
+        self.trace.address(from);
+        self.trace.address(to);
+        self.trace.word(digest);
+        self.trace.tell(self.time, format_args!("{from:?} -> {to:?}: {message:?}"));
+        let now = self.nodes[node].clock.now(self.time);
+        match to {
+            Address::Replica(id) => {
+                let index = self.shape.index_on_node(id);
+                let replica = &mut self.nodes[node].replicas[index].machine;
+                replica.on_message(now, from, message, &mut self.buffers.replica);
+                self.after_replica(node, index);
+            }
+            Address::Client(_, id) => {
+                let Some(slot) = self.nodes[node].slot_of(id) else { return };
+                let client = &mut self.nodes[node].clients[slot].machine;
+                client.on_message(now, from, message, &mut self.buffers.client);
+                self.after_client(node, slot);
+            }
+        }
+    }
+
+    fn wake(&mut self, node: usize, machine: Machine) {
+        let now = self.nodes[node].clock.now(self.time);
+        match machine {
+            Machine::Replica(index) => {
+                if !self.alarm_rings(node, machine) {
+                    return;
+                }
+                self.nodes[node].replicas[index].machine.on_wake(now, &mut self.buffers.replica);
+                self.after_replica(node, index);
+            }
+            Machine::Client(slot) => {
+                if !self.alarm_rings(node, machine) {
+                    return;
+                }
+                self.nodes[node].clients[slot].machine.on_wake(now, &mut self.buffers.client);
+                self.after_client(node, slot);
+            }
+        }
+    }
+
+    /// Whether the machine's alarm is due; if it was put off, it is queued again.
+    fn alarm_rings(&mut self, node: usize, machine: Machine) -> bool {
+        let time = self.time;
+        let (alarm, queued) = self.alarm(node, machine);
+        if queued.is_none_or(|queued| queued > time) {
+            return false; // An earlier alarm that was replaced.
+        }
+        *queued = None;
+        match *alarm {
+            Some(at) if at <= time => {
+                *alarm = None;
+                true
+            }
+            Some(at) => {
+                self.queue_wake(node, machine, at);
+                false
+            }
+            None => false,
+        }
+    }
+
+    fn alarm(&mut self, node: usize, machine: Machine) -> (&mut Option<Micros>, &mut Option<Micros>) {
+        let node = &mut self.nodes[node];
+        match machine {
+            Machine::Replica(index) => {
+                let hosted = &mut node.replicas[index];
+                (&mut hosted.alarm, &mut hosted.queued)
+            }
+            Machine::Client(slot) => {
+                let hosted = &mut node.clients[slot];
+                (&mut hosted.alarm, &mut hosted.queued)
+            }
+        }
+    }
+
+    fn set_alarm(&mut self, node: usize, machine: Machine, at: Option<Micros>) {
+        let Some(at) = at else { return };
+        let at = self.nodes[node].clock.true_time(at).max(self.time);
+        let (alarm, queued) = self.alarm(node, machine);
+        *alarm = Some(at);
+        if queued.is_none_or(|queued| at < queued) {
+            self.queue_wake(node, machine, at);
+        }
+    }
+
+    fn queue_wake(&mut self, node: usize, machine: Machine, at: Micros) {
+        *self.alarm(node, machine).1 = Some(at);
+        let life = Some(self.nodes[node].life);
+        self.queue.push(at, Happening::Input { node, life, input: Input::Wake(machine) });
+    }
+
+    fn after_replica(&mut self, node: usize, index: usize) {
+        let mut effects = std::mem::take(&mut self.buffers.replica);
+        self.set_alarm(node, Machine::Replica(index), effects.wake.take());
+        let partition = (node % self.shape.nodes_per_region + index * self.shape.nodes_per_region) as u16;
+        let me = Address::Replica(self.shape.group().replica(partition, self.nodes[node].region));
+        let gathering = &mut self.nodes[node].barrier.gathering;
+        if !effects.outputs.is_empty() {
+            gathering.records.push((index, std::mem::take(&mut effects.outputs)));
+        }
+        self.send_all(node, me, &mut effects);
+        self.buffers.replica = effects;
+    }
+
+    fn after_client(&mut self, node: usize, slot: usize) {
+        let mut effects = std::mem::take(&mut self.buffers.client);
+        self.set_alarm(node, Machine::Client(slot), effects.wake.take());
+        let me = Address::Client(KEYSPACE, self.nodes[node].client_id(slot as u32));
+        let gathering = &mut self.nodes[node].barrier.gathering;
+        gathering.completions.extend(effects.outputs.drain(..).map(|completion| (slot as u32, completion)));
+        self.send_all(node, me, &mut effects);
+        self.buffers.client = effects;
+    }
+
+    /// Lets a step's effects out, at once or behind the barrier. Messages inside the node do not leave it.
+    fn send_all<Output>(&mut self, node: usize, from: Address, effects: &mut Effects<E::Message, Output>) {
+        for (to, message) in effects.sends.drain(..) {
+            if self.node_at(to) == Some(node) {
+                self.transmit(node, from, to, message);
+            } else {
+                self.nodes[node].barrier.gathering.sends.push((from, to, message));
+            }
+        }
+        if self.nodes[node].barrier.closed() {
+            self.begin_commit(node);
+        } else {
+            self.let_out(node, |barrier| Some(&mut barrier.gathering));
+        }
+    }
+
+    fn begin_commit(&mut self, node: usize) {
+        let barrier = &mut self.nodes[node].barrier;
+        if barrier.committing.is_some() {
+            return;
+        }
+        barrier.committing = Some(std::mem::take(&mut barrier.gathering));
+        if *self.conduct.commit.end() == 0 {
+            self.committed(node);
+            return;
+        }
+        let at = self.time + self.random.random_range(self.conduct.commit.clone());
+        let life = Some(self.nodes[node].life);
+        self.queue.push(at, Happening::Input { node, life, input: Input::Committed });
+    }
+
+    fn committed(&mut self, node: usize) {
+        if let Some(batch) = &mut self.nodes[node].barrier.committing {
+            let records = std::mem::take(&mut batch.records);
+            self.nodes[node].store(records);
+        }
+        self.let_out(node, |barrier| barrier.committing.as_mut());
+        self.nodes[node].barrier.committing = None;
+        if self.nodes[node].barrier.closed() {
+            self.begin_commit(node);
+        } else {
+            self.let_out(node, |barrier| Some(&mut barrier.gathering));
+        }
+    }
+
+    /// Sends and completes what a batch holds.
+    fn let_out(&mut self, node: usize, batch: impl Fn(&mut node::Barrier<E>) -> Option<&mut Batch<E>>) {
+        let Some(held) = batch(&mut self.nodes[node].barrier) else { return };
+        let mut sends = std::mem::take(&mut held.sends);
+        for (slot, completion) in held.completions.drain(..) {
+            self.trace.word(completion.request);
+            self.trace.tell(self.time, format_args!("node {} client {slot} ends {completion:?}", node + 1));
+            self.notices.push_back(Notice::Done { node, slot, completion });
+        }
+        for (from, to, message) in sends.drain(..) {
+            self.transmit(node, from, to, message);
+        }
+        // Nothing was gathered meanwhile: sending only puts into the queue. The list is kept for its memory.
+        if let Some(held) = batch(&mut self.nodes[node].barrier) {
+            held.sends = sends;
+        }
+    }
+
+    fn transmit(&mut self, node: usize, from: Address, to: Address, message: E::Message) {
+        let Some(target) = self.node_at(to) else { return };
+        if let Some(interceptor) = &mut self.interceptor {
+            let envelope = Envelope { from, to, message };
+            match interceptor(&envelope) {
+                Fate::Pass => self.travel(node, target, envelope),
+                Fate::Hold => self.held.push(envelope),
+                Fate::Lose => {}
+            }
+        } else {
+            self.travel(node, target, Envelope { from, to, message });
+        }
+    }
+
+    fn travel(&mut self, node: usize, target: usize, envelope: Envelope<E::Message>) {
+        let Envelope { from, to, message } = envelope;
+        let [first, second] = self.network.arrivals(self.time, node, target);
+        let Some(first) = first else { return };
+        let (message, digest) = self.through_codec(message);
+        // A message inside a node dies with the node's life; one on the network may meet the next life.
+        let life = (node == target).then(|| self.nodes[node].life);
+        if let Some(second) = second {
+            let input = Input::Message { from, to, message: message.clone(), digest };
+            self.queue.push(second, Happening::Input { node: target, life, input });
+        }
+        let input = Input::Message { from, to, message, digest };
+        self.queue.push(first, Happening::Input { node: target, life, input });
+    }
+
+    fn through_codec(&mut self, message: E::Message) -> (E::Message, u64) {
+        if !self.conduct.codec {
+            return (message, 0);
+        }
+        self.scratch.clear();
+        wire::encode(&message, &mut self.scratch);
+        let digest = trace::digest(&self.scratch);
+        match wire::decode::<E::Message>(&self.scratch) {
+            Ok(decoded) => {
+                assert!(decoded == message, "{message:?} was decoded as {decoded:?}");
+                (decoded, digest)
+            }
+            Err(error) => panic!("{message:?} cannot be decoded: {error}"),
+        }
+    }
+
+    /// Tells all machines of a node which regions seem reachable: nearest first, the others last.
+    fn regions(&mut self, node: usize) {
+        let region = self.nodes[node].region;
+        let nearest = self.shape.rtt.nearest_first(region);
+        for partition in 0..self.shape.partitions {
+            let reachable = |target: &Region| {
+                let other = self.shape.node_of(self.shape.group().replica(partition, *target));
+                self.nodes[other].up && self.network.connected(node, other)
+            };
+            let (mut order, unreachable): (Vec<Region>, Vec<Region>) =
+                nearest.iter().copied().partition(reachable);
+            order.extend(unreachable);
+            for client in &mut self.nodes[node].clients {
+                client.machine.on_regions(partition, &order);
+            }
+            if usize::from(partition) % self.shape.nodes_per_region == node % self.shape.nodes_per_region {
+                let index = usize::from(partition) / self.shape.nodes_per_region;
+                order.retain(|other| *other != region);
+                order.insert(0, region);
+                self.nodes[node].replicas[index].machine.on_regions(&order);
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What operations cost without faults: exact, because a message takes exactly half a round trip here and nothing
+//! else takes time.
+
+mod common;
+
+use common::one;
+use meridian_protocol::clock::Micros;
+use meridian_protocol::registry::{EngineName, Settings};
+use meridian_protocol::topology::Region;
+use meridian_sim::{Keys, Mix, Options, Report, Sort};
+
+/// Operations of one client in each region, each with a key of its own.
+fn alone(engine: &str, regions: u8, adjust: impl FnOnce(&mut Options)) -> Report {
+    let mut options = Options::exact(1, Settings::default()).regions(regions);
+    options.workload.ops = 60 * usize::from(regions);
+    options.workload.clients = regions.into();
+    options.workload.keys = Keys::Conflict(0);
+    options.workload.mix = Mix { reads: 1, writes: 1, rmws: 1 };
+    options.workload.fence_every = 0;
+    adjust(&mut options);
+    let report = one(engine, &options);
+    assert!(report.ended.ok == options.workload.ops, "{report}: {}", report.reason);
+    report
+}
+
+/// The one latency that all operations of that sort in that region had.
+fn latency(report: &Report, sort: Sort, region: u8) -> Micros {
+    let all = report.latencies_of(sort, Some(Region(region)));
+    assert!(!all.is_empty(), "no {sort:?} in region {region}");
+    assert_eq!(all[0], all[all.len() - 1], "all {sort:?} of region {region} take the same");
+    all[0]
+}
+
+/// The round trip after which `others` other regions have answered.
+fn round(regions: u8, region: u8, others: usize) -> Micros {
+    let rtt = Options::new(1, Settings::default()).regions(regions).rtt;
+    rtt.rtt(Region(region), rtt.nearest_first(Region(region))[others])
+}
+
+#[test]
+fn three_regions_as_in_the_paper() {
+    for engine in EngineName::all() {
+        let report = alone(engine.name, 3, |_| {});
+        // California, Virginia, Ireland: a read takes a round trip to the nearest other region, a write two.
+        for (region, read) in [(0, 72_000), (1, 72_000), (2, 88_000)] {
+            assert_eq!(latency(&report, Sort::Read, region), read);
+            assert_eq!(latency(&report, Sort::Write, region), 2 * read);
+            // Pre-accept with the nearest, then execution there.
+            assert_eq!(latency(&report, Sort::Rmw, region), 2 * read);
+        }
+    }
+}
+
+#[test]
+fn five_and_seven_regions_take_a_majority_and_rmws_a_fast_quorum() {
+    for engine in EngineName::all() {
+        for regions in [5, 7] {
+            let report = alone(engine.name, regions, |_| {});
+            let majority = usize::from(regions) / 2;
+            let fast = usize::from(regions) - 2;
+            for region in 0..regions {
+                assert_eq!(latency(&report, Sort::Read, region), round(regions, region, majority));
+                assert_eq!(latency(&report, Sort::Write, region), 2 * round(regions, region, majority));
+                let rmw = round(regions, region, fast) + round(regions, region, majority);
+                assert_eq!(latency(&report, Sort::Rmw, region), rmw, "n={regions}, region {region}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_region_of_several_nodes_adds_one_hop_inside_it() {
+    // Client 0 lives on the first node of region 0; keys of even partitions are there too, others next door.
+    let report = alone("gryff", 3, |options| {
+        options.nodes_per_region = 2;
+        options.partitions = 4;
+        options.workload.clients = 6;
+        options.workload.keys = Keys::Few(20);
+        options.workload.think = 1_000_000;
+    });
+    for (region, read) in [(0, 72_000), (1, 72_000), (2, 88_000)] {
+        let reads = report.latencies_of(Sort::Read, Some(Region(region)));
+        assert!(reads.iter().all(|micros| [read, read + 200].contains(micros)), "{reads:?}");
+        assert!(reads.contains(&read) && reads.contains(&(read + 200)), "{reads:?}");
+    }
+}
+
+#[test]
+fn without_the_read_proxy_a_read_under_writes_takes_two_rounds() {
+    // The same load twice: five regions, many writers of one key. The proxy makes more reads end after one round.
+    let share_of_one_round = |read_proxy: bool| {
+        let report = alone("gryff", 5, |options| {
+            options.settings.read_proxy = read_proxy;
+            options.workload.ops = 3_000;
+            options.workload.clients = 20;
+            options.workload.keys = Keys::Few(1);
+            options.workload.mix = Mix { reads: 2, writes: 1, rmws: 0 };
+        });
+        let reads: Vec<_> = report.latencies.iter().filter(|latency| latency.sort == Sort::Read).collect();
+        reads.iter().filter(|latency| latency.rounds <= 1).count() as f64 / reads.len() as f64
+    };
+    let (with, without) = (share_of_one_round(true), share_of_one_round(false));
+    println!("reads of one round: {with:.3} with the proxy, {without:.3} without");
+    assert!(with > without + 0.05, "{with} with the proxy, {without} without");
+}
+
+#[test]
+fn three_regions_with_the_proxy_always_read_in_one_round() {
+    let report = alone("gryff", 3, |options| {
+        options.workload.ops = 2_000;
+        options.workload.clients = 12;
+        options.workload.keys = Keys::Few(1);
+    });
+    for (region, read) in [(0, 72_000), (1, 72_000), (2, 88_000)] {
+        assert_eq!(latency(&report, Sort::Read, region), read);
+    }
+}

@@ -1,0 +1,321 @@
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
+
+const SMALL: Options = Options { sync_each: true, segment_bytes: 4096 };
+
+fn stamp() -> Stamp {
+    Stamp { cluster: "test".to_owned(), node: "ca-1".to_owned(), identity: 7 }
+}
+
+fn open(path: &Path) -> Result<Log, StoreError> {
+    Log::open(path, &stamp(), SMALL)
+}
+
+fn pairs(log: &Log) -> Pairs {
+    let mut pairs = Pairs::new();
+    let mut keys = Vec::new();
+    log.for_each(b"", &mut |key, value| {
+        keys.push(key.to_vec());
+        pairs.insert(key.to_vec(), value.to_vec());
+    })
+    .unwrap();
+    assert!(keys.is_sorted());
+    pairs
+}
+
+fn put(log: &mut Log, key: &str, value: &[u8]) {
+    let mut batch = Batch::new();
+    batch.put(key.as_bytes(), value);
+    log.commit(&batch).unwrap();
+}
+
+/// The only segment of a small log.
+fn first_segment(directory: &Path) -> PathBuf {
+    directory.join(format!("{:016x}.log", 1))
+}
+
+#[test]
+fn what_is_committed_is_there_after_reopening() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path()).unwrap();
+    put(&mut log, "a", b"1");
+    put(&mut log, "b", b"2");
+    put(&mut log, "a", b"3");
+    let mut batch = Batch::new();
+    batch.delete(b"b");
+    batch.put(b"c", b"");
+    log.commit(&batch).unwrap();
+    let expected = pairs(&log);
+    assert_eq!(expected, Pairs::from([(b"a".to_vec(), b"3".to_vec()), (b"c".to_vec(), Vec::new())]));
+    drop(log);
+    let log = open(directory.path()).unwrap();
+    assert_eq!(pairs(&log), expected);
+    let mut seen = Vec::new();
+    log.for_each(b"a", &mut |key, _| seen.push(key.to_vec())).unwrap();
+    assert_eq!(seen, [b"a"]);
+}
+
+#[test]
+fn a_crash_at_any_byte_of_the_tail_loses_only_the_torn_batch() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path()).unwrap();
+    put(&mut log, "first", b"one");
+    let middle = log.last().end as usize;
+    put(&mut log, "first", b"two");
+    put(&mut log, "second", &[9; 100]);
+    let end = log.last().end as usize;
+    drop(log);
+    let path = first_segment(directory.path());
+    let whole = fs::read(&path).unwrap();
+    for cut in middle..=end {
+        // The rest of the segment is as it was prepared: zeros.
+        let mut bytes = whole[..cut].to_vec();
+        bytes.resize(whole.len(), 0);
+        fs::write(&path, &bytes).unwrap();
+        let mut log = open(directory.path()).unwrap_or_else(|e| panic!("cut at {cut}: {e}"));
+        let found = pairs(&log);
+        assert!(found[b"first".as_slice()] == b"one" || found[b"first".as_slice()] == b"two");
+        assert_eq!(found.contains_key(b"second".as_slice()), cut == end, "cut at {cut}");
+        // What follows must hide the remains of the torn batch.
+        put(&mut log, "third", b"x");
+        drop(log);
+        let log = open(directory.path()).unwrap();
+        assert!(pairs(&log).contains_key(b"third".as_slice()), "cut at {cut}");
+    }
+}
+
+#[test]
+fn a_file_cut_off_at_any_byte_is_read_or_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path()).unwrap();
+    put(&mut log, "first", b"one");
+    put(&mut log, "second", b"two");
+    let end = log.last().end as usize;
+    drop(log);
+    let path = first_segment(directory.path());
+    let whole = fs::read(&path).unwrap();
+    for cut in 0..end {
+        fs::write(&path, &whole[..cut]).unwrap();
+        match open(directory.path()) {
+            Ok(log) => assert!(cut >= HEADER && pairs(&log).len() < 2),
+            Err(StoreError::Corrupt { offset, .. }) => assert!(cut < HEADER && offset == 0),
+            Err(other) => panic!("cut at {cut}: {other}"),
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_told_with_file_and_offset() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path()).unwrap();
+    put(&mut log, "a", b"one");
+    let first_end = log.last().end;
+    put(&mut log, "b", b"two");
+    drop(log);
+    let path = first_segment(directory.path());
+    let whole = fs::read(&path).unwrap();
+    for bit in 0..first_end as usize * 8 {
+        // The header's padding means nothing; all that follows does.
+        let mut bytes = whole.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        fs::write(&path, &bytes).unwrap();
+        let error = open(directory.path()).expect_err("the first batch is damaged, and a second one follows");
+        let StoreError::Corrupt { offset, path: file, .. } = &error else { panic!("{error}") };
+        assert_eq!(*offset, if bit / 8 < HEADER { 0 } else { HEADER as u64 });
+        assert_eq!(*file, path);
+    }
+    fs::write(&path, &whole).unwrap();
+    assert_eq!(pairs(&open(directory.path()).unwrap()).len(), 2);
+}
+
+#[test]
+fn a_hole_among_batches_never_forced_to_disk_is_a_crash_and_not_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let lazy = Options { sync_each: false, ..SMALL };
+    let mut log = Log::open(directory.path(), &stamp(), lazy).unwrap();
+    put(&mut log, "safe", b"1");
+    log.sync().unwrap();
+    let hole = log.last().end as usize;
+    put(&mut log, "lost", b"2");
+    put(&mut log, "later", b"3");
+    drop(log);
+    let path = first_segment(directory.path());
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[hole..hole + 10].fill(0);
+    fs::write(&path, &bytes).unwrap();
+    let mut log = Log::open(directory.path(), &stamp(), lazy).unwrap();
+    assert_eq!(pairs(&log).into_keys().collect::<Vec<_>>(), [b"safe"]);
+    // A record of the same size takes the hole; the one behind it must stay lost.
+    put(&mut log, "lost", b"4");
+    drop(log);
+    let log = Log::open(directory.path(), &stamp(), lazy).unwrap();
+    assert_eq!(pairs(&log).into_keys().collect::<Vec<_>>(), [b"lost".to_vec(), b"safe".to_vec()]);
+}
+
+#[test]
+fn the_log_stays_within_a_small_multiple_of_what_stands() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path()).unwrap();
+    // Cold pairs that compaction has to carry along, and hot ones that outdate the log.
+    for i in 0..500 {
+        put(&mut log, &format!("cold{i}"), &[1; 100]);
+    }
+    for round in 0..20_000_u32 {
+        put(&mut log, &format!("hot{}", round % 50), &round.to_le_bytes());
+        let status = log.status();
+        let bound = 3 * status.live + 4 * SMALL.segment_bytes;
+        assert!(status.used <= bound, "round {round}: {status:?}");
+    }
+    let expected = pairs(&log);
+    assert_eq!(expected.len(), 550);
+    let written = log.status().written;
+    drop(log);
+    let on_disk: u64 =
+        fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
+    assert!(on_disk < written / 4, "{on_disk} bytes on disk of {written} written");
+    let log = open(directory.path()).unwrap();
+    assert_eq!(pairs(&log), expected);
+}
+
+#[test]
+fn a_deleted_key_stays_deleted_through_compaction() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path()).unwrap();
+    for round in 0..4_000 {
+        let key = format!("key{}", round % 100);
+        put(&mut log, &key, &[2; 50]);
+        let mut batch = Batch::new();
+        batch.delete(key.as_bytes());
+        log.commit(&batch).unwrap();
+        if round % 500 == 0 {
+            drop(log);
+            log = open(directory.path()).unwrap();
+            assert_eq!(pairs(&log), Pairs::new());
+        }
+    }
+    assert_eq!(log.status().live, 0);
+    assert!(log.segments.len() < 10);
+}
+
+#[test]
+fn a_missing_segment_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path()).unwrap();
+    for i in 0..200 {
+        put(&mut log, &format!("key{i}"), &[3; 100]);
+    }
+    assert!(log.segments.len() > 3);
+    drop(log);
+    fs::remove_file(directory.path().join(format!("{:016x}.log", 2))).unwrap();
+    let error = open(directory.path()).unwrap_err().to_string();
+    assert!(error.contains("0000000000000002.log is missing"), "{error}");
+}
+
+#[test]
+fn a_directory_has_one_process_and_one_node() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = open(directory.path()).unwrap();
+    assert!(matches!(open(directory.path()), Err(StoreError::Locked { .. })));
+    drop(log);
+    let other = Stamp { node: "va-1".to_owned(), identity: 8, ..stamp() };
+    let error = Log::open(directory.path(), &other, SMALL).unwrap_err().to_string();
+    assert!(error.contains("'ca-1'") && error.contains("'va-1'"), "{error}");
+    let again = Stamp { identity: 9, ..stamp() };
+    let log = Log::open(directory.path(), &again, SMALL).unwrap();
+    assert_eq!(log.identity(), 7, "the identity is the directory's, not the process's");
+    drop(log);
+    let stamp_path = directory.path().join("stamp");
+    let newer = fs::read_to_string(&stamp_path).unwrap().replace("store 1", "store 2");
+    fs::write(&stamp_path, newer).unwrap();
+    assert!(open(directory.path()).unwrap_err().to_string().contains("format 2"));
+    fs::remove_file(&stamp_path).unwrap();
+    assert!(matches!(open(directory.path()), Err(StoreError::Foreign { .. })));
+}
+
+#[test]
+fn an_error_of_the_disk_poisons_the_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path()).unwrap();
+    put(&mut log, "a", b"1");
+    let path = first_segment(directory.path());
+    log.segments.back_mut().unwrap().file = File::open(&path).unwrap();
+    let mut batch = Batch::new();
+    batch.put(b"b", b"2");
+    assert!(matches!(log.commit(&batch), Err(StoreError::Io { .. })));
+    log.segments.back_mut().unwrap().file = OpenOptions::new().write(true).read(true).open(&path).unwrap();
+    assert!(matches!(log.commit(&batch), Err(StoreError::Poisoned(_))), "the disk works again, too late");
+    drop(log);
+    let mut log = open(directory.path()).unwrap();
+    assert_eq!(pairs(&log).len(), 1);
+    put(&mut log, "b", b"2");
+}
+
+#[test]
+fn a_batch_larger_than_a_segment_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path()).unwrap();
+    put(&mut log, "small", b"1");
+    put(&mut log, "large", &vec![5; 40_000]);
+    put(&mut log, "after", b"2");
+    let expected = pairs(&log);
+    drop(log);
+    assert_eq!(pairs(&open(directory.path()).unwrap()), expected);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Commit(Vec<(u8, Option<Vec<u8>>)>),
+    Sync,
+    Reopen,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let value = prop::option::weighted(0.7, prop::collection::vec(any::<u8>(), 0..300));
+    let batch = prop::collection::vec((0..20_u8, value), 0..8);
+    let step = prop_oneof![
+        20 => batch.prop_map(Step::Commit),
+        1 => Just(Step::Sync),
+        2 => Just(Step::Reopen),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn behaves_like_a_map(steps in steps(), sync_each: bool) {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options { sync_each, segment_bytes: 2048 };
+        let mut log = Log::open(directory.path(), &stamp(), options).unwrap();
+        let mut model = Pairs::new();
+        for step in steps {
+            match step {
+                Step::Commit(changes) => {
+                    let mut batch = Batch::new();
+                    for (key, value) in changes {
+                        let key = vec![b'k', key];
+                        if let Some(value) = value {
+                            batch.put(&key, &value);
+                            model.insert(key, value);
+                        } else {
+                            batch.delete(&key);
+                            model.remove(&key);
+                        }
+                    }
+                    log.commit(&batch).unwrap();
+                }
+                Step::Sync => log.sync().unwrap(),
+                Step::Reopen => {
+                    drop(log);
+                    log = Log::open(directory.path(), &stamp(), options).unwrap();
+                }
+            }
+            prop_assert_eq!(&pairs(&log), &model);
+        }
+    }
+}

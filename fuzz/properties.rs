@@ -1,0 +1,104 @@
+//! What must hold for any bytes whatever. `make fuzz` looks for bytes that break it, guided by coverage; `make
+//! test` tries the corpus and 100,000 seeded mutations of it (crates/meridian/tests/mutations.rs).
+
+use meridian_node::resp::parse::{Parser, ProtocolError};
+use meridian_node::resp::table::{self, Kind};
+use meridian_protocol::gryff::{Message, Record};
+use meridian_protocol::machine::Record as _;
+use meridian_protocol::wire;
+
+/// The longest string that is accepted, small so that the limit is met.
+const BULK_MAX: usize = 4096;
+
+/// Bytes from a client: however they are cut, the same commands come out, and making sense of them never panics.
+pub(crate) fn resp(data: &[u8]) {
+    let whole = commands(data, data.len().max(1));
+    // The first byte chooses the size of the pieces, so that a mutation of it tries other cuts.
+    let piece = 1 + usize::from(data.first().copied().unwrap_or(0)) % 7;
+    let pieces = commands(data, piece);
+    assert_eq!(whole, pieces, "the cut changes the meaning");
+
+    for words in &whole.0 {
+        let mut again = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            again.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+            again.extend_from_slice(word);
+            again.extend_from_slice(b"\r\n");
+        }
+        let (parsed, error) = commands(&again, again.len());
+        // A line of words may be longer than a string may be.
+        if words.iter().all(|word| word.len() <= BULK_MAX) {
+            assert_eq!(
+                (parsed.as_slice(), error),
+                (std::slice::from_ref(words), None),
+                "written out, it is another"
+            );
+        }
+    }
+}
+
+/// All commands in `data`, which arrives in pieces of so many bytes, and the error that ended it.
+fn commands(data: &[u8], piece: usize) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
+    let mut found = Vec::new();
+    let mut parser = Parser::default();
+    let mut buffer = Vec::new();
+    for part in data.chunks(piece) {
+        buffer.extend_from_slice(part);
+        loop {
+            match parser.parse(&buffer, BULK_MAX) {
+                Ok(false) => break,
+                Err(error) => return (found, Some(error)),
+                Ok(true) => {}
+            }
+            let args = parser.args(&buffer);
+            if !args.is_empty() {
+                if let Some(entry) = table::find(&args[0])
+                    .and_then(|entry| entry.resolve(args))
+                    .filter(|e| e.accepts(args.len()))
+                {
+                    assert!(
+                        entry.keys.indexes(args.len()).all(|index| index < args.len()),
+                        "a key outside the command"
+                    );
+                    if let Kind::Key(typer) = entry.kind {
+                        // Refused or understood; either way without a panic.
+                        let _ = typer(args, 1_700_000_000_000);
+                    }
+                }
+                found.push(args.iter().map(<[u8]>::to_vec).collect());
+            }
+            let consumed = parser.consumed();
+            assert!((1..=buffer.len()).contains(&consumed), "a command of {consumed} bytes");
+            buffer.drain(..consumed);
+            parser.next();
+        }
+    }
+    (found, None)
+}
+
+/// Bytes from another node or from a disk: what is understood is written out as it was understood.
+pub(crate) fn wire(data: &[u8]) {
+    if let Ok(message) = wire::decode::<Message>(data) {
+        let mut written = Vec::new();
+        wire::encode(&message, &mut written);
+        let again = wire::decode::<Message>(&written).expect("what was written can be read");
+        let mut twice = Vec::new();
+        wire::encode(&again, &mut twice);
+        // Bytes, not values: a float that is no number does not equal itself.
+        assert_eq!(written, twice);
+    }
+    // The first byte says where the key ends.
+    if let Some((length, rest)) = data.split_first() {
+        let (key, value) = rest.split_at(usize::from(*length).min(rest.len()));
+        if let Ok(record) = Record::decode(key, value) {
+            let (mut key, mut value) = (Vec::new(), Vec::new());
+            record.encode_key(&mut key);
+            if record.encode_value(&mut value) {
+                let again = Record::decode(&key, &value).expect("what was written can be read");
+                let mut twice = Vec::new();
+                again.encode_value(&mut twice);
+                assert_eq!(value, twice);
+            }
+        }
+    }
+}

@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""Stock clients against a running cluster: redis-py (both versions of RESP, pooled), redis-cli, redis-benchmark.
+
+usage: clients.py PATH/TO/meridian
+"""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+
+import redis
+
+MERIDIAN = sys.argv[1] if len(sys.argv) == 2 else sys.exit(__doc__)
+
+
+class Dev:
+    """A `meridian dev` process."""
+
+    def __init__(self, *flags):
+        self.port = free_ports(7)
+        command = [MERIDIAN, "dev", "--port", str(self.port), *flags]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        alarm = threading.Timer(30, self.process.kill)
+        alarm.start()
+        for line in self.process.stdout:
+            if line.strip() == "ready":
+                break
+        else:
+            sys.exit(f"{' '.join(command)} ended before it was ready")
+        alarm.cancel()
+        threading.Thread(target=self.process.stdout.read, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGTERM)
+        status = self.process.wait(10)
+        assert status == 0, f"SIGTERM ends dev with {status}"
+
+    def cli(self, *words, region=0):
+        """What redis-cli prints."""
+        command = ["redis-cli", "-p", str(self.port + region), *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+
+    def benchmark(self, *flags):
+        """Runs redis-benchmark and returns the rate of each of its tests."""
+        command = ["redis-benchmark", "-p", str(self.port), "-t", "get,set,incr,lpush,mset", "--csv", *flags]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=240)
+        assert "rror" not in done.stdout + done.stderr, done.stdout + done.stderr
+        # With --csv it prints names and numbers in quotes, one test a line.
+        return {row[0]: float(row[1]) for row in re.findall(r'^"([^"]+)","([\d.]+)"', done.stdout, re.M)}
+
+
+def free_ports(count):
+    """The first of `count` free ports in a row."""
+    for first in range(18000, 20000, count):
+        sockets = []
+        try:
+            for port in range(first, first + count):
+                sockets.append(socket.socket())
+                sockets[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                sockets[-1].bind(("127.0.0.1", port))
+            return first
+        except OSError:
+            continue
+        finally:
+            for held in sockets:
+                held.close()
+    sys.exit("no free ports")
+
+
+def redis_py(dev, protocol):
+    """Commands of every type through one pooled client in each of two regions."""
+    ca = redis.Redis(port=dev.port, protocol=protocol, decode_responses=True)
+    ir = redis.Redis(port=dev.port + 2, protocol=protocol, decode_responses=True)
+    p = f"py{protocol}:"
+    assert ca.ping()
+    assert ca.set(p + "s", "value") is True
+    assert ir.get(p + "s") == "value"
+    assert ir.get(p + "none") is None
+    assert ca.set(p + "s", "x", nx=True) is None
+    assert ca.set(p + "s", "y", xx=True, get=True) == "value"
+    assert ca.append(p + "s", "z") == 2 and ir.strlen(p + "s") == 2
+    assert ca.incr(p + "n", 5) == 5 and ir.decr(p + "n") == 4
+    assert abs(ca.incrbyfloat(p + "f", 1.5) - 1.5) < 1e-9
+    assert ca.mset({p + "a": "1", p + "b": "2"}) and ir.mget(p + "a", p + "c", p + "b") == ["1", None, "2"]
+    assert ca.exists(p + "a", p + "b", p + "c") == 2 and ca.delete(p + "a", p + "c") == 1
+    assert ca.expire(p + "b", 100) and 98 <= ir.ttl(p + "b") <= 100 and ca.persist(p + "b") and ir.ttl(p + "b") == -1
+    assert ca.rpush(p + "l", "a", "b", "c") == 3 and ir.lrange(p + "l", 0, -1) == ["a", "b", "c"]
+    assert ca.lpop(p + "l") == "a" and ir.llen(p + "l") == 2
+    assert ca.hset(p + "h", mapping={"f": "1", "g": "2"}) == 2 and ir.hgetall(p + "h") == {"f": "1", "g": "2"}
+    assert ca.hincrby(p + "h", "f", 2) == 3 and ir.hmget(p + "h", "f", "none") == ["3", None]
+    assert ca.type(p + "h") == "hash" and ca.getdel(p + "s") == "yz" and ir.exists(p + "s") == 0
+    assert sorted(ir.scan_iter(match=p + "*", count=3)) == sorted([p + k for k in ("n", "f", "b", "l", "h")])
+    expect_error(lambda: ca.lpush(p + "n", "x"), "WRONGTYPE")
+    expect_error(lambda: ca.incr(p + "l"), "WRONGTYPE")
+    expect_error(lambda: ca.execute_command("FLUSHDB"), "")
+    expect_error(lambda: ca.execute_command("MERIDIAN.SNAPSHOT", "1", "GET", "k"), "")
+    assert ca.info()["loading"] == 0 and ca.client_id() > 0
+
+    with ca.pipeline(transaction=False) as pipe:
+        for i in range(100):
+            pipe.set(f"{p}p{i}", i).get(f"{p}p{i}")
+        answers = pipe.execute()
+    assert answers[1::2] == [str(i) for i in range(100)]
+
+    # One key: WATCH, MULTI and EXEC are one rmw; a change in between undoes it.
+    def double(pipe):
+        value = int(pipe.get(p + "n"))
+        pipe.multi()
+        pipe.set(p + "n", 2 * value)
+
+    assert ca.transaction(double, p + "n") == [True] and ir.get(p + "n") == "8"
+    with ca.pipeline() as pipe:
+        pipe.watch(p + "n")
+        ir.set(p + "n", "changed")
+        pipe.multi()
+        pipe.set(p + "n", "lost")
+        try:
+            pipe.execute()
+            raise AssertionError("a watched key has changed, and EXEC has not noticed")
+        except redis.WatchError:
+            pass
+    assert ca.get(p + "n") == "changed"
+
+    rsc = redis.Redis(port=dev.port + 1, db=1, protocol=protocol, decode_responses=True)
+    assert rsc.set(p + "s", "rsc") and rsc.get(p + "s") == "rsc" and ca.get(p + "s") is None
+    for client in (ca, ir, rsc):
+        client.close()
+
+
+def expect_error(call, word):
+    """The call must end in an error that begins with the word."""
+    try:
+        answer = call()
+    except redis.ResponseError as error:
+        assert str(error).startswith(word), f"{error}, expected {word}"
+    else:
+        raise AssertionError(f"expected an error, got {answer!r}")
+
+
+def pooled(dev):
+    """Sixteen threads share a pool of eight connections, in two regions; no increment is lost."""
+    pools = [redis.BlockingConnectionPool(port=dev.port + r, max_connections=8, protocol=3) for r in (0, 1)]
+    failures = []
+
+    def work(pool):
+        try:
+            client = redis.Redis(connection_pool=pool)
+            for _ in range(50):
+                client.incr("pooled")
+        except redis.RedisError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(pools[i % 2],)) for i in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+    assert int(redis.Redis(port=dev.port + 2).get("pooled")) == 16 * 50
+    for pool in pools:
+        pool.disconnect()
+
+
+def cli(dev):
+    """redis-cli, as a person types it."""
+    assert dev.cli("SET", "cli", "hello") == "OK"
+    assert dev.cli("GET", "cli", region=2) == "hello"
+    assert dev.cli("-3", "HGETALL", "nothing") == "(empty hash)" or dev.cli("-3", "HGETALL", "nothing") == ""
+    assert dev.cli("-n", "1", "SET", "cli", "rsc") == "OK"
+    assert dev.cli("-n", "1", "GET", "cli", region=1) == "rsc"
+    assert "redis_version" in dev.cli("INFO", "server")
+    assert dev.cli("NOSUCH").startswith("ERR unknown command")
+    keyspaces = dev.cli("MERIDIAN.KEYSPACES")
+    assert "linearizable" in keyspaces and "rsc" in keyspaces, keyspaces
+    assert dev.cli("--scan", "--pattern", "cli*") == "cli"
+
+
+def benchmark_local(dev):
+    """redis-benchmark with its own defaults: 100,000 requests of 50 clients, five kinds."""
+    rates = dev.benchmark()
+    print("   ", ", ".join(f"{name} {rate:,.0f}/s" for name, rate in rates.items()))
+    assert len(rates) == 5, rates
+
+
+def benchmark_wide(dev):
+    """The same with 2,000 requests on the emulated wide area."""
+    rates = dev.benchmark("-n", "2000")
+    print("   ", ", ".join(f"{name} {rate:,.0f}/s" for name, rate in rates.items()))
+    assert len(rates) == 5, rates
+
+
+def main():
+    passed = failed = 0
+
+    def check(name, test, *arguments):
+        nonlocal passed, failed
+        start = time.monotonic()
+        try:
+            test(*arguments)
+            passed += 1
+            print(f"ok    {name} ({time.monotonic() - start:.1f} s)", flush=True)
+        except Exception:
+            failed += 1
+            print(f"FAIL  {name}\n{traceback.format_exc()}", flush=True)
+
+    with Dev("--rtt", "none", "--db", "0=linearizable", "--db", "1=rsc") as dev:
+        check("redis-py, RESP2", redis_py, dev, 2)
+        check("redis-py, RESP3", redis_py, dev, 3)
+        check("redis-py, pooled", pooled, dev)
+        check("redis-cli", cli, dev)
+        check("redis-benchmark, no distance", benchmark_local, dev)
+    with Dev("--rtt", "paper") as dev:
+        check("redis-benchmark, wide area", benchmark_wide, dev)
+    print(f"{passed} passed, {failed} failed")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

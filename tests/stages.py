@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Runs the stages of `make test` or `make test-long` one after the other.
+
+Each stage has a budget of time. It is printed beside what the stage took, and a stage far over its budget fails:
+a test suite gets slow by one unnoticed minute at a time. The last lines sum up all tests that ran.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+
+CARGO = os.environ.get("CARGO", "cargo")
+TARGET = os.environ.get("CARGO_TARGET_DIR", "target")
+BINARY = f"{TARGET}/sim/meridian"
+SIM = ["--profile", "sim", "--locked"]
+
+# Name, minutes that it should take at most on two cores from a clean clone, command, additions to the environment.
+STAGES = {
+    "test": [
+        ("format", 0.5, [CARGO, "fmt", "--all", "--check"], {}),
+        (
+            "lints",
+            4,
+            [CARGO, "clippy", "--workspace", "--all-targets", "--all-features", "--locked", "--", "-D", "warnings"],
+            {},
+        ),
+        ("build", 5, [CARGO, "test", *SIM, "--workspace", "--no-run"], {}),
+        ("unit, simulation, real processes", 6, [CARGO, "test", *SIM, "--workspace"], {}),
+        ("redis-py, redis-cli, redis-benchmark", 2, [".venv/bin/python", "tests/interop/clients.py", BINARY], {}),
+        (
+            "planted bugs",
+            3,
+            [CARGO, "test", *SIM, "--package", "meridian-sim", "--features", "planted-bugs", "--test", "planted"],
+            {},
+        ),
+        ("documentation", 2, [CARGO, "doc", "--workspace", "--no-deps", "--locked"], {"RUSTDOCFLAGS": "-D warnings"}),
+    ],
+    "test-long": [
+        ("build", 5, [CARGO, "build", *SIM, "--package", "meridian"], {}),
+        ("gryff, 200 seeds", 20, [BINARY, "sim", "--engine", "gryff", "--seeds", "1000..1200"], {}),
+        ("gryff-rsc, 200 seeds", 20, [BINARY, "sim", "--engine", "gryff-rsc", "--seeds", "1000..1200"], {}),
+        ("long tests", 60, [CARGO, "test", *SIM, "--workspace", "--", "--ignored", "--nocapture"], {}),
+    ],
+}
+
+# How cargo test and the Python tests say what they counted.
+COUNTED = re.compile(r"(?:^test result: \w+\. |^)(\d+) passed[;,] (\d+) failed")
+
+
+def run(command, environment):
+    """Runs one stage, passing its output through; returns its exit status and the tests that it counted."""
+    passed = failed = 0
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env={**os.environ, **environment},
+    )
+    for line in process.stdout:
+        counted = COUNTED.match(line)
+        if counted:
+            passed += int(counted[1])
+            failed += int(counted[2])
+        sys.stdout.write(line)
+        sys.stdout.flush()
+    return process.wait(), passed, failed
+
+
+def main():
+    os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+    which = sys.argv[1] if len(sys.argv) == 2 and sys.argv[1] in STAGES else sys.exit("usage: stages.py test|test-long")
+    rows = []
+    total_passed = total_failed = 0
+    start = time.monotonic()
+    for name, budget, command, environment in STAGES[which]:
+        print(f"\n=== {name}: {' '.join(command)}", flush=True)
+        began = time.monotonic()
+        status, passed, failed = run(command, environment)
+        minutes = (time.monotonic() - began) / 60
+        total_passed += passed
+        total_failed += failed
+        # Twice the budget is no longer a slow machine but a slow suite.
+        verdict = "failed" if status else "too slow" if minutes > 2 * budget else "ok"
+        rows.append((name, minutes, budget, passed, verdict))
+        if status:
+            break
+    print(f"\n{'stage':<40}{'minutes':>9}{'budget':>9}{'tests':>8}  result")
+    for name, minutes, budget, passed, verdict in rows:
+        print(f"{name:<40}{minutes:>9.1f}{budget:>9.1f}{passed or '':>8}  {verdict}")
+    bad = [row for row in rows if row[4] != "ok"]
+    total_failed += sum(1 for row in bad if total_failed == 0)
+    print(f"make {which}: {(time.monotonic() - start) / 60:.1f} minutes")
+    print(f"{total_passed} passed, {total_failed} failed", flush=True)
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()
