@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! frame   = length: u32 (of what follows), kind: u8, content
-//! message = from: address, to: address, message    (CBOR, one behind the other)
+//! message = from: address, to: address, message (CBOR, to the end)
+//! address = 0: u8, keyspace: u16, partition: u16, region: u8    (a replica)
+//!         | 1: u8, keyspace: u16, client: u64                   (a client)
 //! ping    = the sender's time: u64                 pong = the same, sent back
 //! ```
 //! Integers are little-endian. What comes in is trusted in nothing: lengths are checked before they are used,
 //! and memory grows with what has arrived, never with what a length claims.
 
-use meridian_protocol::topology::Address;
-use meridian_protocol::wire;
+use meridian_protocol::topology::{Address, ClientId, Region, ReplicaId};
 
 /// The longest frame, length not counted.
 pub(crate) const LIMIT: usize = 64 << 20;
@@ -108,33 +109,62 @@ pub(crate) fn read(input: &[u8], limit: usize) -> Result<Option<Frame<'_>>, Stri
 
 /// Writes the addresses of a message; the message follows.
 pub(crate) fn write_addresses(buffer: &mut Vec<u8>, from: Address, to: Address) {
-    wire::encode(&from, buffer);
-    wire::encode(&to, buffer);
+    for address in [from, to] {
+        buffer.push(u8::from(matches!(address, Address::Client(..))));
+        buffer.extend_from_slice(&address.keyspace().to_le_bytes());
+        match address {
+            Address::Replica(replica) => {
+                buffer.extend_from_slice(&replica.partition.to_le_bytes());
+                buffer.push(replica.region.0);
+            }
+            Address::Client(_, client) => buffer.extend_from_slice(&client.0.to_le_bytes()),
+        }
+    }
 }
 
 /// Reads the addresses of a message, and gives the rest.
 ///
 /// # Errors
 /// What is wrong with the bytes.
-pub(crate) fn read_addresses(content: &[u8]) -> Result<(Address, Address, &[u8]), String> {
-    let mut decoder = minicbor::Decoder::new(content);
-    let mut address = || decoder.decode::<Address>().map_err(|error| error.to_string());
-    let (from, to) = (address()?, address()?);
-    Ok((from, to, &content[decoder.position()..]))
+pub(crate) fn read_addresses(content: &[u8]) -> Result<(Address, Address, &[u8]), &'static str> {
+    let (from, rest) = read_address(content).ok_or("its sender cannot be read")?;
+    let (to, rest) = read_address(rest).ok_or("its addressee cannot be read")?;
+    Ok((from, to, rest))
+}
+
+fn read_address(bytes: &[u8]) -> Option<(Address, &[u8])> {
+    let (kind, rest) = bytes.split_first()?;
+    let (keyspace, rest) = rest.split_first_chunk()?;
+    let keyspace = u16::from_le_bytes(*keyspace);
+    match kind {
+        0 => {
+            let (partition, rest) = rest.split_first_chunk()?;
+            let (region, rest) = rest.split_first()?;
+            let partition = u16::from_le_bytes(*partition);
+            Some((Address::Replica(ReplicaId { keyspace, partition, region: Region(*region) }), rest))
+        }
+        1 => {
+            let (client, rest) = rest.split_first_chunk()?;
+            Some((Address::Client(keyspace, ClientId(u64::from_le_bytes(*client))), rest))
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use meridian_protocol::topology::{ClientId, Region, ReplicaId};
     use proptest::prelude::*;
 
+    const ADDRESSES: (Address, Address) = (
+        Address::Client(3, ClientId(2 << 52 | 1 << 28)),
+        Address::Replica(ReplicaId { keyspace: 3, partition: 1, region: Region(2) }),
+    );
+
     fn message() -> Vec<u8> {
-        let from = Address::Client(3, ClientId::new(2, 1, 0));
-        let to = Address::Replica(ReplicaId { keyspace: 3, partition: 1, region: Region(2) });
         let mut bytes = Vec::new();
         write(&mut bytes, Kind::Message, |buffer| {
-            write_addresses(buffer, from, to);
+            write_addresses(buffer, ADDRESSES.0, ADDRESSES.1);
             buffer.extend_from_slice(b"body");
         })
         .unwrap();
@@ -150,7 +180,26 @@ mod tests {
         let frame = read(&bytes, LIMIT).unwrap().unwrap();
         assert_eq!((frame.kind, frame.size), (Kind::Message, bytes.len()));
         let (from, to, body) = read_addresses(frame.content).unwrap();
-        assert_eq!((from.keyspace(), to.keyspace(), body), (3, 3, b"body".as_slice()));
+        assert_eq!((from, to), ADDRESSES);
+        assert_eq!(body, b"body");
+    }
+
+    #[test]
+    fn cut_addresses_are_refused() {
+        let mut bytes = Vec::new();
+        write_addresses(&mut bytes, ADDRESSES.0, ADDRESSES.1);
+        for cut in 0..bytes.len() {
+            assert!(read_addresses(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+        bytes[0] = 2;
+        assert!(read_addresses(&bytes).is_err());
+    }
+
+    #[test]
+    fn the_form_on_the_wire_stays() {
+        let golden =
+            [22, 0, 0, 0, 5, 1, 3, 0, 0, 0, 0, 16, 0, 0, 32, 0, 0, 3, 0, 1, 0, 2, b'b', b'o', b'd', b'y'];
+        assert_eq!(message(), golden);
     }
 
     #[test]

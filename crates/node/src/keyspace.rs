@@ -182,16 +182,20 @@ impl<E: Engine> Hosted<E> {
     /// Delivers messages among the machines here until there are none.
     fn deliver(&mut self, outside: &mut Outside) {
         while let Some((from, to, message)) = self.local.pop_front() {
-            match to {
-                Address::Replica(id) => self.step_replica(outside, id.partition, |replica, now, effects| {
-                    replica.on_message(now, from, message, effects);
-                }),
-                // A client of an earlier life of this node is no more.
-                Address::Client(_, id) if id != outside.client_id(id.slot()) => {}
-                Address::Client(_, id) => self.step_client(outside, id.slot(), |client, now, effects| {
-                    client.on_message(now, from, message, effects);
-                }),
-            }
+            self.deliver_one(outside, from, to, message);
+        }
+    }
+
+    fn deliver_one(&mut self, outside: &mut Outside, from: Address, to: Address, message: E::Message) {
+        match to {
+            Address::Replica(id) => self.step_replica(outside, id.partition, |replica, now, effects| {
+                replica.on_message(now, from, message, effects);
+            }),
+            // A client of an earlier life of this node is no more.
+            Address::Client(_, id) if id != outside.client_id(id.slot()) => {}
+            Address::Client(_, id) => self.step_client(outside, id.slot(), |client, now, effects| {
+                client.on_message(now, from, message, effects);
+            }),
         }
     }
 }
@@ -212,7 +216,7 @@ impl<E: Engine> Keyspace for Hosted<E> {
         body: &[u8],
     ) -> Result<(), String> {
         let message = wire::decode(body).map_err(|error| error.to_string())?;
-        self.local.push_back((from, to, message));
+        self.deliver_one(outside, from, to, message);
         self.deliver(outside);
         Ok(())
     }

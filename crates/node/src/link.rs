@@ -256,3 +256,62 @@ impl Link {
         self.round_trips.iter().min().copied()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::{TcpListener, TcpStream};
+
+    fn link() -> Link {
+        Link::new(1_000, Duration::ZERO)
+    }
+
+    #[test]
+    fn a_rank_follows_round_trips_with_inertia() {
+        let mut link = link();
+        assert!(!link.measured(1_500), "as near as can be");
+        assert_eq!(link.rank(), 0);
+        for _ in 0..SAMPLES {
+            link.measured(72_000);
+        }
+        assert_eq!(link.rank(), 72_000);
+        assert!(!link.measured(500_000), "one message that had to wait says nothing of the distance");
+        for _ in 0..2 * SAMPLES {
+            assert!(!link.measured(75_000));
+        }
+        assert!(link.measured(20_000));
+        assert_eq!(link.rank(), 20_000);
+    }
+
+    #[tokio::test]
+    async fn silence_is_noticed_once_and_a_sign_of_life_ends_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (_, writer) = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap().into_split();
+        let mut link = link();
+        assert!(!link.is_reachable());
+        link.connect(writer, 1, 0);
+        assert!(link.is_reachable() && !link.falls_silent(SILENCE));
+        assert!(link.falls_silent(SILENCE + 1) && !link.falls_silent(SILENCE + 2));
+        assert!(!link.is_reachable() && link.is_up());
+        assert!(link.heard(SILENCE + 3) && !link.heard(SILENCE + 4));
+        assert!(link.is_lost(SILENCE + LOST + 5));
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_bounded_and_the_rest_is_dropped_and_counted() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (_, writer) = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap().into_split();
+        let mut link = link();
+        assert!(!link.append(Kind::Ping, |_| ()), "nobody is there");
+        link.connect(writer, 1, 0);
+        assert!(link.append(Kind::Message, |buffer| buffer.extend_from_slice(&[1; 600])), "dirty now");
+        assert!(!link.append(Kind::Message, |buffer| buffer.extend_from_slice(&[1; 600])), "and still");
+        let before = link.dropped;
+        link.append(Kind::Message, |buffer| buffer.extend_from_slice(&[1; 600]));
+        assert_eq!(link.dropped, before + 1);
+        let mut calls = 0;
+        assert!(matches!(link.write(&mut calls), Written::All));
+        assert_eq!(calls, 1, "two frames, one system call");
+        assert!(link.append(Kind::Ping, |_| ()));
+    }
+}

@@ -113,6 +113,22 @@ pub(crate) fn count_start(store: &mut dyn Store, config_hash: u64) -> Result<u32
     Ok(incarnation)
 }
 
+/// Reads whom the node has met. Whoever cannot be read must not be forgotten, so that is an error.
+fn read_met(store: &dyn Store) -> Result<BTreeMap<String, Life>, StoreError> {
+    let mut met = BTreeMap::new();
+    let mut damaged = None;
+    store.for_each(MET, &mut |key, value| {
+        let name = String::from_utf8_lossy(&key[MET.len()..]).into_owned();
+        match minicbor::decode(value) {
+            Ok(life) => drop(met.insert(name, life)),
+            Err(error) => {
+                damaged = Some(format!("what is remembered of node '{name}' cannot be read: {error}"))
+            }
+        }
+    })?;
+    damaged.map_or(Ok(met), |why| Err(StoreError::Record(why)))
+}
+
 impl Node {
     pub(crate) fn new(
         config: Config,
@@ -120,14 +136,10 @@ impl Node {
         store: Option<Box<dyn Store>>,
         life: Life,
     ) -> Result<Self, StoreError> {
-        let mut met = BTreeMap::new();
-        if let Some(store) = &store {
-            store.for_each(MET, &mut |key, value| {
-                if let Ok(life) = minicbor::decode(value) {
-                    met.insert(String::from_utf8_lossy(&key[MET.len()..]).into_owned(), life);
-                }
-            })?;
-        }
+        let met = match &store {
+            Some(store) => read_met(store.as_ref())?,
+            None => BTreeMap::new(),
+        };
         core.store_status = store.as_ref().map(|store| store.status()).unwrap_or_default();
         Ok(Self {
             config,
@@ -358,12 +370,13 @@ impl Node {
 
     /// A message that makes no sense is dropped and counted, and the first ones are logged.
     fn on_message(&mut self, peer: NodeIndex, content: &[u8]) {
-        let result = frame::read_addresses(content).and_then(|(from, to, body)| {
-            if self.core.outside.placement.node_of(from) != Some(peer) {
-                return Err("its sender does not live there".to_owned());
+        let result = match frame::read_addresses(content) {
+            Ok((from, ..)) if self.core.outside.placement.node_of(from) != Some(peer) => {
+                Err("its sender does not live there".to_owned())
             }
-            self.core.receive(from, to, body)
-        });
+            Ok((from, to, body)) => self.core.receive(from, to, body),
+            Err(why) => Err(why.to_owned()),
+        };
         if let Err(why) = result {
             let link = &mut self.core.outside.links[peer];
             link.malformed += 1;

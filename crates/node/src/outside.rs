@@ -108,6 +108,9 @@ impl Outside {
     /// Adds a record to what is committed before anything leaves.
     pub(crate) fn store(&mut self, prefix: &[u8], record: &impl Record) {
         if let Some(batch) = &mut self.batch {
+            if batch.is_empty() {
+                self.flush.notify_one();
+            }
             batch.write(
                 |key| {
                     key.extend_from_slice(prefix);
@@ -115,7 +118,6 @@ impl Outside {
                 },
                 |value| record.encode_value(value),
             );
-            self.flush.notify_one();
         }
     }
 

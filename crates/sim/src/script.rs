@@ -244,6 +244,12 @@ impl<E: Engine> Script<E> {
         self.rules.borrow().sent.iter().filter(|envelope| fits(envelope)).cloned().collect()
     }
 
+    /// The address of the session's client machine.
+    pub fn address(&self, session: Session) -> Address {
+        let Place { node, slot, .. } = self.sessions[session.0];
+        self.world.client_address(node, slot)
+    }
+
     /// Crashes all nodes of a region. Its sessions are gone.
     pub fn crash(&mut self, region: u8) {
         for node in self.nodes(region) {
@@ -295,9 +301,9 @@ impl<E: Engine> Script<E> {
 
     /// Lets time pass until replicas of each partition hold the same.
     ///
-    /// # Panics
-    /// If they do not within two minutes.
-    pub fn settle(&mut self) {
+    /// # Errors
+    /// What they hold if they do not agree within two minutes.
+    pub fn agree(&mut self) -> Result<(), String> {
         let until = self.world.time() + PATIENCE;
         loop {
             let mut digests = BTreeMap::new();
@@ -305,9 +311,11 @@ impl<E: Engine> Script<E> {
                 digests.entry(id.partition).or_insert_with(Vec::new).push(digest);
             }
             if digests.values().all(|all| all.iter().all(|digest| *digest == all[0])) {
-                return;
+                return Ok(());
             }
-            assert!(self.world.time() < until, "replicas differ: {:?}", self.world.fingerprints());
+            if self.world.time() >= until {
+                return Err(format!("replicas differ: {:?}", self.world.fingerprints()));
+            }
             self.run_for(100_000);
         }
     }

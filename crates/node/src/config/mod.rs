@@ -109,7 +109,8 @@ impl Scope {
 pub enum Durability {
     /// The loss of power on all nodes: records are forced to disk before anything is answered.
     Fsync,
-    /// The death of processes; loss of power loses at most this span on the node concerned.
+    /// The death of processes. A node that loses power forgets at most the last such span, and as it has told
+    /// others of what it forgets, acknowledged writes can be lost with it.
     Interval(Duration),
     /// Nothing but what a majority of nodes that stay up remember. For measurements.
     Memory,

@@ -12,6 +12,8 @@ use std::ops::{Index, Range};
 pub const ARGS_MAX: usize = 1024 * 1024;
 /// The most bytes that a command may have, headers included.
 pub const COMMAND_MAX: usize = 64 * 1024 * 1024;
+/// The longest string that is passed over, so that the connection can go on; Redis's limit unless set otherwise.
+pub const SKIPPED_MAX: usize = 512 * 1024 * 1024;
 /// The most bytes that a line of words may have.
 pub const INLINE_MAX: usize = 64 * 1024;
 /// The most bytes that the line with a count or length may have; the longest good one has nine.
@@ -29,6 +31,17 @@ pub struct Parser {
     spans: Vec<Range<u32>>,
     /// The words of a line, without quotes and escapes; in use if the command is a line.
     line: Option<Vec<u8>>,
+    /// The command is too long: its words are passed over.
+    oversize: Option<Oversize>,
+}
+
+/// How a command is too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Oversize {
+    /// It has a string of so many bytes.
+    String(usize),
+    /// It has more than [`COMMAND_MAX`] bytes.
+    Command,
 }
 
 /// A violation of the protocol: the text of the error that ends the connection.
@@ -46,13 +59,16 @@ enum Expected {
     Length(usize),
     /// A string of that length, the first of so many that are still to come.
     Text(usize, usize),
+    /// So many bytes of a string that is passed over, the first of so many that are still to come.
+    Skipped(usize, usize),
     /// Nothing: the command is complete.
     Nothing,
 }
 
 impl Parser {
     /// Looks for a complete command at the start of `input`, going on where the last call ended: `input` must
-    /// begin with the same bytes again. Strings longer than `bulk_max` are refused as soon as they are announced.
+    /// begin with the same bytes again, but for those to [`Parser::forget`]. A command with a string longer than
+    /// `bulk_max` is passed over.
     ///
     /// A command without words is complete too.
     ///
@@ -73,6 +89,7 @@ impl Parser {
                 Expected::Line => self.line(input)?,
                 Expected::Length(left) => self.length(input, left, bulk_max)?,
                 Expected::Text(length, left) => self.text(input, length, left)?,
+                Expected::Skipped(length, left) => self.skip(input, length, left),
             };
             if !proceeded {
                 return Ok(false);
@@ -95,6 +112,17 @@ impl Parser {
         self.position
     }
 
+    /// How many bytes at the start of the input are of no use any more, as they belong to a command that is passed
+    /// over. The caller drops them.
+    pub fn forget(&mut self) -> usize {
+        if self.oversize.is_some() { std::mem::take(&mut self.position) } else { 0 }
+    }
+
+    /// Whether the command is too long to be carried out; it has no words then.
+    pub fn oversize(&self) -> Option<Oversize> {
+        self.oversize
+    }
+
     /// Looks for a new command next, at the start of the input.
     pub fn next(&mut self) {
         const KEPT: usize = 1024;
@@ -105,6 +133,7 @@ impl Parser {
             self.spans.shrink_to(KEPT);
         }
         self.line = None;
+        self.oversize = None;
     }
 
     /// `*count`.
@@ -136,15 +165,31 @@ impl Parser {
             return Ok(false);
         };
         let length = match number.map(usize::try_from) {
-            Some(Ok(length)) if length <= bulk_max => length,
+            Some(Ok(length)) if length <= SKIPPED_MAX.max(bulk_max) => length,
             _ => return Err(error("invalid bulk length")),
         };
-        if end + length > COMMAND_MAX {
-            return Err(ProtocolError(format!("a command has at most {COMMAND_MAX} bytes").into()));
-        }
         self.position = end;
-        self.expected = Expected::Text(length, left);
+        if length > bulk_max {
+            self.oversize = Some(Oversize::String(length));
+        } else if end + length > COMMAND_MAX && self.oversize.is_none() {
+            self.oversize = Some(Oversize::Command);
+        }
+        self.expected = if self.oversize.is_some() {
+            self.spans.clear();
+            Expected::Skipped(length, left)
+        } else {
+            Expected::Text(length, left)
+        };
         Ok(true)
+    }
+
+    fn skip(&mut self, input: &[u8], length: usize, left: usize) -> bool {
+        let there = length.min(input.len() - self.position);
+        self.position += there;
+        // Behind the string comes its end, as behind an empty one.
+        self.expected =
+            if there == length { Expected::Text(0, left) } else { Expected::Skipped(length - there, left) };
+        there == length
     }
 
     fn text(&mut self, input: &[u8], length: usize, left: usize) -> Result<bool, ProtocolError> {
@@ -155,7 +200,9 @@ impl Parser {
             // Redis goes on here, and takes data for headers.
             Some(_) => return Err(error("expected CRLF after a string")),
         }
-        self.spans.push(self.position as u32..end as u32);
+        if self.oversize.is_none() {
+            self.spans.push(self.position as u32..end as u32);
+        }
         self.position = end + 2;
         self.expected = if left == 1 { Expected::Nothing } else { Expected::Length(left - 1) };
         Ok(true)
@@ -441,7 +488,6 @@ mod tests {
             (&b"*x\r\n"[..], "invalid multibulk length"),
             (b"*1048577\r\n", "invalid multibulk length"),
             (b"*1 \r\n", "invalid multibulk length"),
-            (b"*1\r\n$1001\r\n", "invalid bulk length"),
             (b"*1\r\n$1073741824\r\n", "invalid bulk length"),
             (b"*1\r\n$-1\r\n", "invalid bulk length"),
             (b"*1\r\n$99999999999999999999\r\n", "invalid bulk length"),
@@ -460,19 +506,47 @@ mod tests {
         }
     }
 
+    /// Parses input that arrives in pieces, dropping what can be; answers the most bytes that were held.
+    fn held(parser: &mut Parser, pieces: impl Iterator<Item = Vec<u8>>, bulk_max: usize) -> usize {
+        let (mut input, mut most) = (Vec::new(), 0);
+        for piece in pieces {
+            input.extend_from_slice(&piece);
+            most = most.max(input.len());
+            assert_eq!(parser.parse(&input, bulk_max), Ok(false));
+            input.drain(..parser.forget());
+        }
+        input.extend_from_slice(b"\n");
+        assert_eq!(parser.parse(&input, bulk_max), Ok(true));
+        assert_eq!(parser.consumed(), input.len());
+        most
+    }
+
+    #[test]
+    fn a_long_string_is_passed_over_and_not_held() {
+        let mut parser = Parser::default();
+        let head = b"*3\r\n$3\r\nSET\r\n$5000000\r\n".to_vec();
+        let text = std::iter::repeat_n(vec![b'x'; 1000], 5000);
+        let end = b"\r\n$1\r\nv\r".to_vec();
+        let pieces = std::iter::once(head).chain(text).chain(std::iter::once(end));
+        assert!(held(&mut parser, pieces, BULK_MAX) < 1100);
+        assert_eq!(parser.oversize(), Some(Oversize::String(5_000_000)));
+        assert!(parser.args(b"").is_empty());
+        parser.next();
+        assert_eq!(parser.parse(b"PING\n", BULK_MAX), Ok(true));
+        assert_eq!((parser.oversize(), parser.args(b"PING\n").len()), (None, 1));
+        assert!(all(b"*1\r\n$2000\r\n").1.is_ok(), "the string may still come");
+    }
+
     #[test]
     fn a_command_is_bounded_as_a_whole() {
         let mut parser = Parser::default();
-        let mut input = b"*100\r\n".to_vec();
         let chunk = 32 * 1024 * 1024 - 100;
-        for _ in 0..2 {
-            input.extend_from_slice(format!("${chunk}\r\n").as_bytes());
-            input.resize(input.len() + chunk, b'x');
-            input.extend_from_slice(b"\r\n");
-            assert_eq!(parser.parse(&input, chunk), Ok(false));
-        }
-        input.extend_from_slice(b"$1000\r\n");
-        assert!(parser.parse(&input, chunk).is_err());
+        let string =
+            |length: usize| [format!("${length}\r\n").as_bytes(), &vec![b'x'; length], b"\r"].concat();
+        let more = |length| [b"\n".to_vec(), string(length)].concat();
+        let pieces = [b"*4\r\n".to_vec(), string(chunk), more(chunk), more(1000), more(1000)];
+        assert!(held(&mut parser, pieces.into_iter(), chunk) < COMMAND_MAX + 1100, "and one piece");
+        assert_eq!(parser.oversize(), Some(Oversize::Command));
     }
 
     #[test]

@@ -3,12 +3,12 @@
 use super::job::{Each, Job, One};
 use super::{Host, Running, State, outcome};
 use crate::resp::encode::{Nil, printable};
-use crate::resp::parse::Args;
+use crate::resp::parse::{Args, COMMAND_MAX, Oversize};
 use crate::resp::table::{self, Each as EachKind, Entry, Kind, Own};
 use crate::resp::typed::{Typer, wrong_arity};
 use bytes::Bytes;
 use meridian_protocol::machine::Request;
-use meridian_protocol::object::{Action, Class, Command};
+use meridian_protocol::object::{Action, Class, Command, OBJECT_LIMIT};
 use std::fmt::Write as _;
 
 impl State {
@@ -19,12 +19,7 @@ impl State {
         }
         let entry = match check(args, host) {
             Ok(entry) => entry,
-            Err(refusal) => {
-                if let Some(multi) = &mut self.multi {
-                    multi.spoil();
-                }
-                return self.error(&refusal);
-            }
+            Err(refusal) => return self.reject(&refusal),
         };
         self.active = host.now().monotonic;
         let active = self.active;
@@ -40,6 +35,28 @@ impl State {
             Kind::Each(each) => self.on_each(entry, each, args, host),
             Kind::Own(own) => self.on_own(entry, own, args, host),
         }
+    }
+
+    /// Refuses a command that is longer than the limits.
+    pub(super) fn on_oversize(&mut self, oversize: Oversize, host: &mut impl Host) {
+        let limit = host.shared().tunables.max_bulk_len;
+        self.reject(&match oversize {
+            Oversize::String(length) => format!(
+                "ERR a string of {length} bytes exceeds proto-max-bulk-len, {limit}: send less, or raise it to \
+                 {OBJECT_LIMIT} at most"
+            ),
+            Oversize::Command => {
+                format!("ERR the command has more than {COMMAND_MAX} bytes: send it in parts")
+            }
+        });
+    }
+
+    /// Refuses a command before it is looked at, which a transaction does not survive.
+    fn reject(&mut self, refusal: &str) {
+        if let Some(multi) = &mut self.multi {
+            multi.spoil();
+        }
+        self.error(refusal);
     }
 
     /// Leaves the command running.

@@ -40,6 +40,8 @@ pub struct Session {
 struct State {
     id: SessionId,
     output: BytesMut,
+    /// How long the output was at most since its buffer was made.
+    output_peak: usize,
     protocol: Protocol,
     /// The selected keyspace, as an index into [`Host::keyspaces`].
     keyspace: usize,
@@ -70,7 +72,7 @@ impl Session {
     const OUTPUT_FULL: usize = 1024 * 1024;
     /// Bytes of commands that wait before the node stops reading.
     const INPUT_FULL: usize = 64 * 1024;
-    /// A buffer that grew beyond this for one large command is given back.
+    /// A buffer that had to hold a command or answers larger than this is given back.
     const BUFFER_KEPT: usize = 256 * 1024;
 
     /// The session of a new connection from `peer` to `local`, as text.
@@ -97,6 +99,7 @@ impl Session {
         let state = State {
             id,
             output: BytesMut::new(),
+            output_peak: 0,
             protocol: Protocol::Resp2,
             keyspace: 0,
             running: None,
@@ -147,14 +150,24 @@ impl Session {
     /// Runs the commands in the input, until one has to wait. Call it when there is more input, and when output
     /// has been sent.
     pub fn on_input(&mut self, host: &mut impl Host) {
+        if self.state.output_peak > Self::BUFFER_KEPT && self.state.output.is_empty() {
+            self.state.output = BytesMut::new();
+            self.state.output_peak = 0;
+        }
         while !self.state.closing
             && self.state.running.is_none()
             && self.state.output.len() < Self::OUTPUT_FULL
         {
             match self.parser.parse(&self.input, host.shared().tunables.max_bulk_len) {
-                Ok(false) => break,
+                Ok(false) => {
+                    self.input.advance(self.parser.forget());
+                    break;
+                }
                 Ok(true) => {
-                    self.state.on_command(self.parser.args(&self.input), host);
+                    match self.parser.oversize() {
+                        Some(oversize) => self.state.on_oversize(oversize, host),
+                        None => self.state.on_command(self.parser.args(&self.input), host),
+                    }
                     self.drop_finished(host);
                 }
                 Err(ProtocolError(text)) => {
@@ -187,10 +200,13 @@ impl Session {
             return;
         }
         self.state.count(host);
-        self.input.advance(self.parser.consumed());
+        self.state.output_peak = self.state.output_peak.max(self.state.output.len());
+        let consumed = self.parser.consumed();
+        self.input.advance(consumed);
         self.parser.next();
-        if self.input.is_empty() && self.input.capacity() > Self::BUFFER_KEPT {
-            self.input = BytesMut::new();
+        if consumed > Self::BUFFER_KEPT {
+            // What follows is moved out of the large buffer that the command needed.
+            self.input = BytesMut::from(&self.input[..]);
         }
     }
 }

@@ -119,7 +119,7 @@ impl Walk {
 
     fn ask(&mut self, partition: u16, from: u64, state: &mut State, host: &mut impl Host) {
         let count = match &self.kind {
-            Kind::Scan(cursor) => cursor.count.min(Self::PAGE),
+            Kind::Scan(cursor) => cursor.count,
             Kind::Keys | Kind::Count(_) => Self::PAGE,
         };
         let request = Request::Scan { partition, from, count, at_ms: self.at_ms };
@@ -240,5 +240,6 @@ fn scan_options(args: Args<'_>) -> Result<(Cursor, Filter), Refusal> {
         }
         index += 2;
     }
-    Ok((Cursor { given, count, seen: 0 }, filter))
+    // More would be several pages one after the other, while the client waits and could ask for the next.
+    Ok((Cursor { given, count: count.min(Walk::PAGE), seen: 0 }, filter))
 }

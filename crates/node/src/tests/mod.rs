@@ -2,6 +2,7 @@
 
 mod clients;
 mod durability;
+mod embedded;
 mod identity;
 mod peers;
 

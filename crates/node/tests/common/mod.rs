@@ -83,7 +83,7 @@ impl FakeHost {
             Request::Act { key, action, at_ms } => {
                 let held = self.keys[keyspace].entry((key_hash(key), key.clone())).or_default();
                 let (state, answer) = apply(&held.0, held.1, action, *at_ms);
-                if action.class() != Class::Read && state != held.0 {
+                if action.class() == Class::Write || state != held.0 {
                     *held = (state, Version(self.next_request, 0, 0));
                 }
                 Outcome::Answer(answer)

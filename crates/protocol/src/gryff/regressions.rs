@@ -180,3 +180,32 @@ fn forgetting_does_not_depend_on_where_nops_are_executed() {
     assert_eq!(first, last);
     assert!(first.results.len() < 20, "the old ones are forgotten");
 }
+
+/// A peer that lags in all but a Nop: what it has is not what is to be stored.
+#[test]
+fn an_older_peers_results_do_not_replace_newer_ones_on_disk() {
+    let key = Bytes::from("k");
+    let id = |row: u8, index| InstanceId { row: Region(row), index };
+    let commit = |id, rmw| Message::Commit {
+        key: key.clone(),
+        id,
+        proposal: Proposal { rmw, attributes: attributes() },
+    };
+    let (mut ahead, mut behind) = (replica(0, 3), replica(1, 3));
+    for replica in [&mut ahead, &mut behind] {
+        step(replica, at(1), from_replica(2), commit(id(2, 1), Some(rmw(1, 0, 1))));
+    }
+    step(&mut ahead, at(2), from_replica(2), commit(id(2, 2), Some(rmw(2, 0, 2))));
+    step(&mut behind, at(2), from_replica(2), commit(id(1, 1), None));
+    let keyed = super::message::Keyed { key: key.clone(), held: Held::default() };
+    let state = Message::KeyState { keyed, chain: Some(behind.chain(&key).state()) };
+    let mut effects: Effects<Message, Record> = Effects::default();
+    ahead.on_message(at(3), from_replica(1), state, &mut effects);
+    let mut stored = Vec::new();
+    for record in effects.outputs {
+        if let Record::Result(.., Some(result)) = record {
+            stored.push(result.request);
+        }
+    }
+    assert_eq!(stored, vec![2]);
+}

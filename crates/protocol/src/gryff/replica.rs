@@ -335,7 +335,7 @@ impl Replica {
     pub(super) fn watch(&mut self, now: Now, key: &Bytes, id: InstanceId, out: &mut Out) {
         let instance = self.chains.get(key).and_then(|chain| chain.instances.get(&id));
         let promised = instance.map(|instance| instance.promised).unwrap_or_default();
-        let recovery = self.engine.settings.recovery.max(2) << promised.counter.min(5);
+        let recovery = self.engine.settings.recovery.max(2) << promised.counter.min(2);
         let delay = recovery + self.rng.random_range(0..recovery / 2);
         self.alarms.set(now.monotonic + delay, Alarm::Watch(key.clone(), id, promised), out);
     }

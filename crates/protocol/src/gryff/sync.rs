@@ -94,9 +94,9 @@ impl Replica {
         let Keyed { key, held } = keyed;
         self.apply(&key, &held, out);
         let Some(state) = state else { return };
-        let results = state.results.clone();
         let chain = self.chain(&key);
         let Some(covered) = chain.adopt(state) else { return };
+        let results = chain.state().results;
         let (head, forgotten, progress) =
             (chain.head(), std::mem::take(&mut chain.forgotten), chain.progress());
         // The register is at least at the result of the last rmw executed.

@@ -272,6 +272,11 @@ impl<E: Engine> World<E> {
         slot
     }
 
+    /// The address of a client machine of a node that is up.
+    pub fn client_address(&self, node: usize, slot: u32) -> Address {
+        Address::Client(KEYSPACE, self.nodes[node].client_id(slot))
+    }
+
     /// Tells a client machine that its session has ended.
     pub fn end_session(&mut self, node: usize, slot: u32) {
         self.nodes[node].clients[slot as usize].machine.end_session();

@@ -1,0 +1,19 @@
+//! Schedules in which a wrong Gryff goes wrong, dictated message by message: this one stands them.
+
+#[path = "../schedules/mod.rs"]
+mod schedules;
+
+mod registers;
+mod rmws;
+mod sessions;
+
+use meridian_protocol::gryff::Gryff;
+use meridian_protocol::registry::Settings;
+
+fn gryff() -> Gryff {
+    Gryff::linearizable(Settings::default())
+}
+
+fn rsc() -> Gryff {
+    Gryff::rsc(Settings::default())
+}

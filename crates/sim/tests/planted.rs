@@ -1,0 +1,66 @@
+//! A check must be able to fail: each planted bug is found, by the schedule made for it or by storms.
+
+#![cfg(feature = "planted-bugs")]
+
+mod schedules;
+
+use meridian_protocol::gryff::Gryff;
+use meridian_protocol::planted::{Plant, Planted};
+use meridian_protocol::registry::{EngineName, Settings};
+use meridian_sim::{End, Keys, Mix, Options};
+use schedules::{Played, Zigzag, explicit};
+
+fn with(bug: Planted) -> Settings {
+    Settings { plant: Plant::new(bug), ..Settings::default() }
+}
+
+fn caught(played: Played) {
+    println!("{}", played.expect_err("the schedule goes wrong with the bug"));
+}
+
+#[test]
+fn skip_write_back() {
+    caught(schedules::read_without_write_back(Gryff::linearizable(with(Planted::SkipWriteBack))));
+}
+
+#[test]
+fn drop_dependency() {
+    caught(schedules::dependency_dropped(Gryff::rsc(with(Planted::DropDependency))));
+}
+
+#[test]
+fn piggyback_dependency() {
+    let clients = |settings| explicit(Settings { read_proxy: false, ..settings });
+    for write in [false, true] {
+        let three = Zigzag { regions: 3, p2: 0, late: &[1], write };
+        caught(schedules::zigzag(Gryff::rsc(clients(with(Planted::PiggybackDependency))), &three));
+        let five = Zigzag { regions: 5, p2: 1, late: &[3, 4], write };
+        caught(schedules::zigzag(Gryff::rsc(explicit(with(Planted::PiggybackDependency))), &five));
+    }
+}
+
+#[test]
+fn complete_after_one_execution() {
+    caught(schedules::one_execution(Gryff::linearizable(with(Planted::CompleteAfterOneExecution))));
+}
+
+#[test]
+fn compare_carstamps_wrongly() {
+    caught(schedules::rmw_between_two_writes(Gryff::linearizable(with(Planted::CompareCarstampsWrongly))));
+}
+
+#[test]
+fn single_ballot() {
+    caught(schedules::two_outcomes_at_two_ballots(Gryff::linearizable(with(Planted::SingleBallot))));
+}
+
+#[test]
+fn small_fast_quorum() {
+    caught(schedules::base_of_a_lost_coordinator(Gryff::linearizable(with(Planted::SmallFastQuorum))));
+}
+
+#[test]
+fn reuse_carstamp() {
+    caught(schedules::two_writes_in_flight(Gryff::linearizable(with(Planted::ReuseCarstamp))));
+    caught(schedules::write_after_one_given_up(Gryff::linearizable(with(Planted::ReuseCarstamp))));
+}
