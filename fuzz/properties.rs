@@ -1,6 +1,7 @@
 //! What must hold for any bytes whatever. `make fuzz` looks for bytes that break it, guided by coverage; `make
 //! test` tries the corpus and 100,000 seeded mutations of it (crates/meridian/tests/mutations.rs).
 
+use meridian_node::frame::{self, Kind as Frame};
 use meridian_node::resp::parse::{Parser, ProtocolError};
 use meridian_node::resp::table::{self, Kind};
 use meridian_protocol::gryff::{Message, Record};
@@ -99,6 +100,33 @@ pub(crate) fn wire(data: &[u8]) {
                 again.encode_value(&mut twice);
                 assert_eq!(value, twice);
             }
+        }
+    }
+    frames(data);
+}
+
+/// Bytes on a connection between nodes: frames, in them addresses and a message.
+fn frames(data: &[u8]) {
+    // Half of the inputs are no frames, and should be all the same: a message in its frame, as it is sent.
+    let mut framed = Vec::new();
+    let wrapped = frame::write(&mut framed, Frame::Message, |buffer| buffer.extend_from_slice(data));
+    assert!(wrapped.is_ok(), "an input is short");
+    for stream in [data, &framed] {
+        let mut rest = stream;
+        while let Ok(Some(frame)) = frame::read(rest, frame::LIMIT) {
+            assert!((5..=rest.len()).contains(&frame.size), "a frame of {} bytes", frame.size);
+            assert!(frame.content.len() < frame.size);
+            if let Ok((from, to, message)) = frame::read_addresses(frame.content) {
+                let mut again = Vec::new();
+                frame::write_addresses(&mut again, from, to);
+                assert_eq!(
+                    frame::read_addresses(&again),
+                    Ok((from, to, &[][..])),
+                    "written out, they are others"
+                );
+                let _ = wire::decode::<Message>(message);
+            }
+            rest = &rest[frame.size..];
         }
     }
 }

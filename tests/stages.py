@@ -38,10 +38,23 @@ STAGES = {
         ("documentation", 2, [CARGO, "doc", "--workspace", "--no-deps", "--locked"], {"RUSTDOCFLAGS": "-D warnings"}),
     ],
     "test-long": [
-        ("build", 5, [CARGO, "build", *SIM, "--package", "meridian"], {}),
-        ("gryff, 200 seeds", 20, [BINARY, "sim", "--engine", "gryff", "--seeds", "1000..1200"], {}),
-        ("gryff-rsc, 200 seeds", 20, [BINARY, "sim", "--engine", "gryff-rsc", "--seeds", "1000..1200"], {}),
-        ("long tests", 60, [CARGO, "test", *SIM, "--workspace", "--", "--ignored", "--nocapture"], {}),
+        ("build", 8, [CARGO, "test", *SIM, "--workspace", "--no-run"], {}),
+        (
+            "simulation, 200 seeds an engine",
+            30,
+            [CARGO, "test", *SIM, "--package", "meridian-sim", "--test", "simulation", "--", "--nocapture"],
+            {"MERIDIAN_RUNS": "200"},
+        ),
+        ("five regions", 10, [BINARY, "sim", "--engine", "gryff", "--n", "5", "--seeds", "1..51"], {}),
+        ("seven regions", 15, [BINARY, "sim", "--engine", "gryff-rsc", "--n", "7", "--seeds", "1..51"], {}),
+        (
+            "planted bugs",
+            8,
+            [CARGO, "test", *SIM, "--package", "meridian-sim", "--features", "planted-bugs", "--test", "planted"],
+            {"MERIDIAN_RUNS": "200"},
+        ),
+        ("figure 7 in virtual time", 20, [CARGO, "run", *SIM, "--package", "meridian-sim", "--example", "figure7"], {}),
+        ("memory over 10 million rmws", 20, ["tests/memory.py", BINARY], {}),
     ],
 }
 

@@ -4,6 +4,7 @@
 #[path = "../../../fuzz/properties.rs"]
 mod properties;
 
+use meridian_node::frame;
 use meridian_protocol::gryff::{Gryff, Message};
 use meridian_protocol::registry::Settings;
 use meridian_protocol::wire;
@@ -58,6 +59,13 @@ fn messages() -> BTreeMap<String, Vec<u8>> {
             let kind = kind.split([' ', '{', '(']).next().unwrap_or_default().to_owned();
             let mut bytes = Vec::new();
             wire::encode(&envelope.message, &mut bytes);
+            if kind == "Read1" {
+                // One with its addresses, as it stands in a frame.
+                let mut addressed = Vec::new();
+                frame::write_addresses(&mut addressed, envelope.from, envelope.to);
+                addressed.extend_from_slice(&bytes);
+                longest.insert("Addressed".to_owned(), addressed);
+            }
             let known = longest.entry(kind).or_default();
             if bytes.len() > known.len() {
                 *known = bytes;

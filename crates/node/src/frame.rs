@@ -13,15 +13,15 @@
 use meridian_protocol::topology::{Address, ClientId, Region, ReplicaId};
 
 /// The longest frame, length not counted.
-pub(crate) const LIMIT: usize = 64 << 20;
+pub const LIMIT: usize = 64 << 20;
 /// The longest frame of a peer that has not yet shown who it is.
-pub(crate) const HANDSHAKE_LIMIT: usize = 4 << 10;
+pub const HANDSHAKE_LIMIT: usize = 4 << 10;
 /// Bytes of a frame's length.
 const LENGTH: usize = 4;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// The first frame each way: who is speaking.
     Hello,
     /// The second: that the speaker knows the secret.
@@ -56,7 +56,7 @@ impl Kind {
 ///
 /// # Errors
 /// If the content is longer than a frame may be; nothing is then appended.
-pub(crate) fn write(
+pub fn write(
     buffer: &mut Vec<u8>,
     kind: Kind,
     write: impl FnOnce(&mut Vec<u8>),
@@ -76,22 +76,24 @@ pub(crate) fn write(
 
 /// A frame would be this long, and may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooLong(pub(crate) usize);
+pub struct TooLong(pub(crate) usize);
 
 /// A frame that has arrived whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Frame<'a> {
-    pub(crate) kind: Kind,
-    pub(crate) content: &'a [u8],
+pub struct Frame<'a> {
+    /// What it is.
+    pub kind: Kind,
+    /// What it says.
+    pub content: &'a [u8],
     /// How many bytes it took, length included.
-    pub(crate) size: usize,
+    pub size: usize,
 }
 
 /// Reads the frame at the front of `input`. `None` means that more bytes are needed.
 ///
 /// # Errors
 /// What is wrong with the bytes; nothing that follows can be understood.
-pub(crate) fn read(input: &[u8], limit: usize) -> Result<Option<Frame<'_>>, String> {
+pub fn read(input: &[u8], limit: usize) -> Result<Option<Frame<'_>>, String> {
     let Some(length) = input.first_chunk::<LENGTH>() else { return Ok(None) };
     let length = u32::from_le_bytes(*length) as usize;
     if length == 0 || length > limit {
@@ -108,7 +110,7 @@ pub(crate) fn read(input: &[u8], limit: usize) -> Result<Option<Frame<'_>>, Stri
 }
 
 /// Writes the addresses of a message; the message follows.
-pub(crate) fn write_addresses(buffer: &mut Vec<u8>, from: Address, to: Address) {
+pub fn write_addresses(buffer: &mut Vec<u8>, from: Address, to: Address) {
     for address in [from, to] {
         buffer.push(u8::from(matches!(address, Address::Client(..))));
         buffer.extend_from_slice(&address.keyspace().to_le_bytes());
@@ -126,7 +128,7 @@ pub(crate) fn write_addresses(buffer: &mut Vec<u8>, from: Address, to: Address) 
 ///
 /// # Errors
 /// What is wrong with the bytes.
-pub(crate) fn read_addresses(content: &[u8]) -> Result<(Address, Address, &[u8]), &'static str> {
+pub fn read_addresses(content: &[u8]) -> Result<(Address, Address, &[u8]), &'static str> {
     let (from, rest) = read_address(content).ok_or("its sender cannot be read")?;
     let (to, rest) = read_address(rest).ok_or("its addressee cannot be read")?;
     Ok((from, to, rest))

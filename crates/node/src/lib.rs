@@ -9,7 +9,7 @@ mod clock;
 pub mod config;
 mod controls;
 mod core;
-mod frame;
+pub mod frame;
 mod handshake;
 mod keyspace;
 mod link;

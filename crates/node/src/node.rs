@@ -122,7 +122,7 @@ fn read_met(store: &dyn Store) -> Result<BTreeMap<String, Life>, StoreError> {
         match minicbor::decode(value) {
             Ok(life) => drop(met.insert(name, life)),
             Err(error) => {
-                damaged = Some(format!("what is remembered of node '{name}' cannot be read: {error}"))
+                damaged = Some(format!("what is remembered of node '{name}' cannot be read: {error}"));
             }
         }
     })?;

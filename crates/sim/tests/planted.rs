@@ -7,7 +7,7 @@ mod schedules;
 use meridian_protocol::gryff::Gryff;
 use meridian_protocol::planted::{Plant, Planted};
 use meridian_protocol::registry::{EngineName, Settings};
-use meridian_sim::{End, Keys, Mix, Options};
+use meridian_sim::{End, Keys, Mix, Options, Report};
 use schedules::{Played, Zigzag, explicit};
 
 fn with(bug: Planted) -> Settings {
@@ -63,4 +63,35 @@ fn small_fast_quorum() {
 fn reuse_carstamp() {
     caught(schedules::two_writes_in_flight(Gryff::linearizable(with(Planted::ReuseCarstamp))));
     caught(schedules::write_after_one_given_up(Gryff::linearizable(with(Planted::ReuseCarstamp))));
+}
+
+/// Bugs that random storms meet soon too: the schedules are not all that stands between them and a release.
+#[test]
+fn storms_find_what_is_not_rare() {
+    for bug in [
+        Planted::SkipWriteBack,
+        Planted::CompleteAfterOneExecution,
+        Planted::CompareCarstampsWrongly,
+        Planted::SmallFastQuorum,
+        Planted::ReuseCarstamp,
+    ] {
+        let found = (0..STORMS).map(|seed| storm(bug, seed)).find(|report| report.end == End::Violated);
+        let found = found.unwrap_or_else(|| panic!("{bug:?} was not found in {STORMS} storms"));
+        println!("{bug:?}: {found}: {}", found.reason);
+    }
+}
+
+/// The most storms until a bug is found.
+const STORMS: u64 = 300;
+
+fn storm(bug: Planted, seed: u64) -> Report {
+    let mut options = Options::new(seed, with(bug)).regions(5);
+    options.partitions = 1;
+    options.workload.clients = 15;
+    options.workload.keys = Keys::Few(2);
+    // Without rmws there are more reads of what few replicas hold.
+    options.workload.mix =
+        Mix { reads: 4, writes: 2, rmws: if bug == Planted::SkipWriteBack { 0 } else { 3 } };
+    options.workload.sessions_per_machine = if bug == Planted::ReuseCarstamp { 3 } else { 1 };
+    meridian_sim::run(EngineName::of_engine("gryff").expect("gryff is built"), &options, None)
 }

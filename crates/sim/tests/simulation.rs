@@ -5,7 +5,7 @@ mod common;
 
 use common::{MUST_HAPPEN, demand, one, runs, swarm};
 use meridian_protocol::registry::{EngineName, Settings};
-use meridian_sim::{End, Options};
+use meridian_sim::{End, Keys, Mix, Options};
 
 #[test]
 fn every_engine_keeps_its_model_in_every_storm() {
@@ -44,4 +44,19 @@ fn a_run_that_is_too_small_or_too_lucky_does_not_count() {
     options.workload.ops = 100;
     let shortfall = one("gryff", &options).verify().expect_err("a hundred operations are no run");
     assert!(shortfall.contains("fewer than 1000"), "{shortfall}");
+}
+
+/// Rmws of one key, and machines that lose patience before an answer can have come from far away.
+#[test]
+fn impatient_machines_on_one_hot_key() {
+    let options = |seed| {
+        let mut options = swarm(seed);
+        options.settings.retry = 120_000 + seed % 4 * 60_000;
+        options.settings.recovery = 250_000 + seed % 5 * 100_000;
+        options.workload.ops = 1_000;
+        options.workload.keys = Keys::Few(1);
+        options.workload.mix = Mix { reads: 1, writes: 1, rmws: 3 };
+        options
+    };
+    demand(2_000..2_000 + runs(50) / 5, options, &["slow_path", "recovery", "retry"]);
 }

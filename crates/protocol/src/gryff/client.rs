@@ -64,7 +64,7 @@ struct Op {
     /// How often the alarm has found it unfinished.
     attempt: u32,
     /// Sent along with the first phase, in the published rule only.
-    dependency: Option<Keyed>,
+    dependency: Option<Box<Keyed>>,
 }
 
 #[derive(Clone, Debug)]
@@ -208,7 +208,7 @@ impl Client {
             }
             Phase::Rmw { lane } => {
                 let Work::Act { action, at_ms } = &op.work else { return };
-                let rmw = Rmw { op: id, lane: *lane, action: action.clone(), at_ms: *at_ms };
+                let rmw = Box::new(Rmw { op: id, lane: *lane, action: action.clone(), at_ms: *at_ms });
                 // Once more to the same coordinator, which may only have been slow, then to the next.
                 let region = regions[op.attempt as usize / 2 % regions.len()];
                 out.send(self.replica(partition, region), Message::Rmw { key, rmw, dependency });
@@ -435,19 +435,19 @@ impl Client {
         self.as_published() && self.unsettled.len() == 1 && matches!(op.work, Work::Act { .. }) && along()
     }
 
-    fn piggyback(&self) -> Option<Keyed> {
+    fn piggyback(&self) -> Option<Box<Keyed>> {
         let (key, unsettled) = self.unsettled.first_key_value()?;
-        Some(Keyed { key: key.clone(), held: unsettled.held.clone() })
+        Some(Box::new(Keyed { key: key.clone(), held: unsettled.held.clone() }))
     }
 
     /// The published rule: what was sent along counts as settled once the first phase has its quorum.
     fn drop_piggyback(&mut self, request: RequestId) {
-        let Some(Keyed { key, held }) = self.open.get_mut(&request).and_then(|op| op.dependency.take())
-        else {
+        let Some(sent) = self.open.get_mut(&request).and_then(|op| op.dependency.take()) else {
             return;
         };
-        if self.unsettled.get(&key).is_some_and(|unsettled| unsettled.held.carstamp <= held.carstamp) {
-            self.unsettled.remove(&key);
+        let Keyed { key, held } = &*sent;
+        if self.unsettled.get(key).is_some_and(|unsettled| unsettled.held.carstamp <= held.carstamp) {
+            self.unsettled.remove(key);
         }
     }
 

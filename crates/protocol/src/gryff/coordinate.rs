@@ -18,8 +18,8 @@ use bytes::Bytes;
 #[derive(Debug)]
 pub(super) struct Coordination {
     client: Address,
-    rmw: Rmw,
-    dependency: Option<Keyed>,
+    rmw: Box<Rmw>,
+    dependency: Option<Box<Keyed>>,
     stage: Stage,
     /// What this replica proposed. Its own vote counts as this, whatever it learns later.
     initial: Attributes,
@@ -72,7 +72,7 @@ impl Replica {
         &mut self,
         now: Now,
         client: Address,
-        (key, rmw, dependency): (Bytes, Rmw, Option<Keyed>),
+        (key, rmw, dependency): (Bytes, Box<Rmw>, Option<Box<Keyed>>),
         out: &mut Out,
     ) {
         if self.coordinated.contains_key(&rmw.op) {
@@ -95,7 +95,7 @@ impl Replica {
         &mut self,
         now: Now,
         key: &Bytes,
-        (client, rmw, dependency, give_up): (Address, Rmw, Option<Keyed>, Micros),
+        (client, rmw, dependency, give_up): (Address, Box<Rmw>, Option<Box<Keyed>>, Micros),
         out: &mut Out,
     ) {
         let own = self.region();
@@ -118,7 +118,7 @@ impl Replica {
                 key: key.clone(),
                 id,
                 rmw: rmw.clone(),
-                initial: initial.clone(),
+                initial: Box::new(initial.clone()),
                 partner,
                 dependency: dependency.clone(),
             };
@@ -157,10 +157,10 @@ impl Replica {
         &mut self,
         now: Now,
         from: Address,
-        (key, id, rmw, initial, partner): (Bytes, InstanceId, Rmw, Attributes, Option<Region>),
+        (key, id, rmw, initial, partner): (Bytes, InstanceId, Box<Rmw>, Box<Attributes>, Option<Region>),
         out: &mut Out,
     ) {
-        let mut attributes = initial.clone();
+        let mut attributes = *initial.clone();
         let chain = self.chain(&key);
         let dependencies = chain.dependencies();
         if attributes.dependencies.len() != dependencies.len() {
@@ -173,11 +173,11 @@ impl Replica {
         };
         if instance.phase == Phase::PreAccepted && instance.promised == Ballot::default() {
             // Sent again: the same answer again.
-            let attributes = instance.proposal.attributes.clone();
+            let attributes = Box::new(instance.proposal.attributes.clone());
             return out.send(from, Message::PreAcceptReply { key, id, attributes });
         }
         if instance.phase == Phase::Committed {
-            let proposal = instance.proposal.clone();
+            let proposal = Box::new(instance.proposal.clone());
             return out.send(from, Message::Commit { key, id, proposal });
         }
         if instance.promised > Ballot::default() || instance.phase != Phase::Unknown {
@@ -186,11 +186,11 @@ impl Replica {
             return out.send(from, Message::Refused { key, id, promised });
         }
         instance.phase = Phase::PreAccepted;
-        instance.initial = Some(initial);
+        instance.initial = Some(*initial);
         instance.proposal = Proposal { rmw: Some(rmw), attributes: attributes.clone() };
         instance.partner = partner;
         self.store_instance(&key, id, out);
-        out.send(from, Message::PreAcceptReply { key, id, attributes });
+        out.send(from, Message::PreAcceptReply { key, id, attributes: Box::new(attributes) });
     }
 
     pub(super) fn on_pre_accept_reply(
@@ -256,7 +256,7 @@ impl Replica {
         self.store_instance(key, id, out);
         // To those that have replied: they are alive.
         for region in self.others().filter(|region| replied.contains(*region)) {
-            let (key, proposal) = (key.clone(), proposal.clone());
+            let (key, proposal) = (key.clone(), Box::new(proposal.clone()));
             out.send(self.peer(region), Message::Accept { key, id, ballot: Ballot::default(), proposal });
         }
     }
@@ -272,7 +272,7 @@ impl Replica {
             return self.send_key_state(from, &key, out);
         };
         if instance.phase == Phase::Committed {
-            let proposal = instance.proposal.clone();
+            let proposal = Box::new(instance.proposal.clone());
             return out.send(from, Message::Commit { key, id, proposal });
         }
         if ballot < instance.promised {
@@ -322,7 +322,7 @@ impl Replica {
         out: &mut Out,
     ) {
         for region in self.others() {
-            let (key, proposal) = (key.clone(), proposal.clone());
+            let (key, proposal) = (key.clone(), Box::new(proposal.clone()));
             out.send(self.peer(region), Message::Commit { key, id, proposal });
         }
         self.on_commit(now, key, id, proposal, out);
@@ -497,7 +497,7 @@ impl Replica {
                         key: key.clone(),
                         id,
                         rmw: coordination.rmw.clone(),
-                        initial: coordination.initial.clone(),
+                        initial: Box::new(coordination.initial.clone()),
                         partner: coordination.partner,
                         dependency: coordination.dependency.clone(),
                     };
@@ -513,7 +513,7 @@ impl Replica {
             Stage::Accepting => {
                 let proposal = coordination.proposal();
                 for region in others(coordination.accepted) {
-                    let (key, proposal) = (key.clone(), proposal.clone());
+                    let (key, proposal) = (key.clone(), Box::new(proposal.clone()));
                     out.send(
                         self.peer(region),
                         Message::Accept { key, id, ballot: Ballot::default(), proposal },
@@ -522,7 +522,7 @@ impl Replica {
             }
             Stage::Committed(proposal) => {
                 for region in others(coordination.executed) {
-                    let (key, proposal) = (key.clone(), (**proposal).clone());
+                    let (key, proposal) = (key.clone(), proposal.clone());
                     out.send(self.peer(region), Message::Commit { key, id, proposal });
                 }
             }

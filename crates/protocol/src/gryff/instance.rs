@@ -120,7 +120,7 @@ pub struct Proposal {
     /// The command; `None` does nothing (a Nop), the outcome of an instance whose command a recovery could
     /// not find or had to give up.
     #[n(0)]
-    pub rmw: Option<Rmw>,
+    pub rmw: Option<Box<Rmw>>,
     /// Dependencies and base.
     #[n(1)]
     pub attributes: Attributes,

@@ -62,7 +62,8 @@ pub struct Compared {
 }
 
 /// Every message of the protocol. "Coordinator" is whoever runs an operation's phases: the client machine
-/// for writes and for reads without proxy, the replica for proxied reads and for rmws.
+/// for writes and for reads without proxy, the replica for proxied reads and for rmws. What only consensus needs is
+/// boxed, so that reads and writes do not move room for it about.
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
 pub enum Message {
     /// Client to the replica of its region: read for me (Gryff §5).
@@ -77,7 +78,7 @@ pub enum Message {
         key: Bytes,
         /// Only with the published RSC rule: what the session has read and a quorum may lack.
         #[n(2)]
-        dependency: Option<Keyed>,
+        dependency: Option<Box<Keyed>>,
     },
     /// Proxy to client: the newest version that a quorum has shown.
     #[n(1)]
@@ -121,7 +122,7 @@ pub enum Message {
         lent: Option<Held>,
         /// As in `Read`.
         #[n(3)]
-        dependency: Option<Keyed>,
+        dependency: Option<Box<Keyed>>,
     },
     /// Replica to coordinator: what it holds, after adopting what was lent.
     #[n(4)]
@@ -169,7 +170,7 @@ pub enum Message {
         key: Bytes,
         /// As in `Read`.
         #[n(2)]
-        dependency: Option<Keyed>,
+        dependency: Option<Box<Keyed>>,
     },
     /// Replica to client: this one.
     #[n(8)]
@@ -207,10 +208,10 @@ pub enum Message {
         key: Bytes,
         /// The command.
         #[n(1)]
-        rmw: Rmw,
+        rmw: Box<Rmw>,
         /// As in `Read`.
         #[n(2)]
-        dependency: Option<Keyed>,
+        dependency: Option<Box<Keyed>>,
     },
     /// Coordinator to client: executed at a quorum.
     #[n(12)]
@@ -248,16 +249,16 @@ pub enum Message {
         id: InstanceId,
         /// The command.
         #[n(2)]
-        rmw: Rmw,
+        rmw: Box<Rmw>,
         /// Dependencies and base as the coordinator knows them.
         #[n(3)]
-        initial: Attributes,
+        initial: Box<Attributes>,
         /// With three replicas: the one whose merged attributes the coordinator may commit in one round.
         #[n(4)]
         partner: Option<Region>,
         /// As in `Read`.
         #[n(5)]
-        dependency: Option<Keyed>,
+        dependency: Option<Box<Keyed>>,
     },
     /// Replica to coordinator: pre-accepted, with what I know added.
     #[n(14)]
@@ -271,7 +272,7 @@ pub enum Message {
         id: InstanceId,
         /// The merged attributes.
         #[n(2)]
-        attributes: Attributes,
+        attributes: Box<Attributes>,
     },
     /// Coordinator or recoverer to replicas: accept this outcome at this ballot.
     #[n(15)]
@@ -288,7 +289,7 @@ pub enum Message {
         ballot: Ballot,
         /// The outcome.
         #[n(3)]
-        proposal: Proposal,
+        proposal: Box<Proposal>,
     },
     /// Replica to coordinator or recoverer: accepted at that ballot.
     #[n(16)]
@@ -316,7 +317,7 @@ pub enum Message {
         id: InstanceId,
         /// The outcome.
         #[n(2)]
-        proposal: Proposal,
+        proposal: Box<Proposal>,
     },
     /// Replica to the instance's coordinator: executed here, and durably so.
     #[n(18)]
@@ -372,7 +373,7 @@ pub enum Message {
         ballot: Ballot,
         /// What it knows.
         #[n(3)]
-        report: Report,
+        report: Box<Report>,
     },
     /// To whoever lacks it: all that this replica holds of a key.
     #[n(22)]
@@ -382,7 +383,7 @@ pub enum Message {
         keyed: Keyed,
         /// Its rmws, if there were any.
         #[n(1)]
-        chain: Option<ChainState>,
+        chain: Option<Box<ChainState>>,
     },
     /// Client to replicas: list keys.
     #[n(23)]

@@ -16,14 +16,14 @@
 //! | Gryff | here | departs |
 //! |---|---|---|
 //! | §3.2 carstamps | [`carstamp`] | plain lexicographic order; the printed comparison is wrong |
-//! | Alg. 1 read, §5 and Alg. 7 read proxy | [`replica`] `on_read`, `advance_read`; [`client`] without proxy | the proxy's vote is what it held at the start; holders are counted by carstamp |
-//! | Alg. 1 write | [`client`] `on_write1_reply` | a coordinator never uses a timestamp twice |
-//! | Alg. 2 `Apply` | [`replica`] `apply` | no |
-//! | Alg. 3 rmw coordinator | [`coordinate`] `propose`, `advance_pre_accept`, `finish` | fast quorum n-1 (a smaller one can't recover the base); with three replicas the pair rule; carstamps are compared, not structs |
-//! | Alg. 4 execution, `prev` | [`chain`] `plan`, `execute` | `prev` per key; results remembered per lane, so that a retry takes effect once |
-//! | Alg. 5, 6 recovery | [`recovery`] | two ballots an instance, as in EPaxos*; no second pre-accept |
-//! | RSS/RSC Alg. 3-5, §7.1 Gryff-RSC | [`client`] `note_unsettled`, `go_on` | **corrected**: what was read is settled before the next operation begins; the published piggyback does not give RSC (see `docs/engines/gryff.md`) |
-//! | not in the papers | [`sync`] | replicas compare what they hold, so that copies become whole again |
+//! | Alg. 1 read, §5 and Alg. 7 read proxy | `replica` `on_read`, `advance_read`; `client` without proxy | the proxy's vote is what it held at the start; holders are counted by carstamp |
+//! | Alg. 1 write | `client` `on_write1_reply` | a coordinator never uses a timestamp twice |
+//! | Alg. 2 `Apply` | `replica` `apply` | no |
+//! | Alg. 3 rmw coordinator | `coordinate` `propose`, `advance_pre_accept`, `finish` | fast quorum n-1 (a smaller one can't recover the base); with three replicas the pair rule; carstamps are compared, not structs |
+//! | Alg. 4 execution, `prev` | `chain` `plan`, `execute` | `prev` per key; results remembered per lane, so that a retry takes effect once |
+//! | Alg. 5, 6 recovery | `recovery` | two ballots an instance, as in EPaxos*; no second pre-accept |
+//! | RSS/RSC Alg. 3-5, §7.1 Gryff-RSC | `client` `note_unsettled`, `go_on` | **corrected**: what was read is settled before the next operation begins; the published piggyback does not give RSC (see `docs/engines/gryff.md`) |
+//! | not in the papers | `sync` | replicas compare what they hold, so that copies become whole again |
 //!
 //! # A departure in the shape of things
 //! Each key has its own instance space ([`instance::InstanceId`]), and an executed instance is forgotten at once:

@@ -103,7 +103,7 @@ impl Replica {
             self.store_instance(&key, id, out);
             self.drop_recovery_below(&key, id, ballot);
         }
-        out.send(from, Message::RecoverReply { key, id, ballot, report });
+        out.send(from, Message::RecoverReply { key, id, ballot, report: Box::new(report) });
     }
 
     pub(super) fn on_refused(&mut self, key: &Bytes, id: InstanceId, promised: Ballot, out: &mut Out) {
@@ -222,7 +222,7 @@ impl Replica {
         instance.proposal = proposal.clone();
         self.store_instance(key, id, out);
         for region in self.others() {
-            let (key, proposal) = (key.clone(), proposal.clone());
+            let (key, proposal) = (key.clone(), Box::new(proposal.clone()));
             out.send(self.peer(region), Message::Accept { key, id, ballot, proposal });
         }
         self.on_recovery_accepted(now, own, (key, id, ballot), out);

@@ -128,10 +128,10 @@ fn states_that_nops_have_set_apart_come_together() {
     let (mut a, mut b) = (replica(0, 3), replica(1, 3));
     let key = Bytes::from("k");
     let id = |row: u8| InstanceId { row: Region(row), index: 1 };
-    let proposal = Proposal { rmw: Some(rmw(1, 0, 1)), attributes: attributes() };
+    let proposal = Box::new(Proposal { rmw: Some(Box::new(rmw(1, 0, 1))), attributes: attributes() });
     step(&mut b, at(1), from_replica(0), Message::Commit { key: key.clone(), id: id(1), proposal });
     let ballot = Ballot { counter: 1, leader: 2 };
-    let proposal = Proposal::default;
+    let proposal = Box::<Proposal>::default;
     let accept = Message::Accept { key: key.clone(), id: id(2), ballot, proposal: proposal() };
     step(&mut a, at(1), from_replica(2), accept);
     step(
@@ -162,11 +162,14 @@ fn forgetting_does_not_depend_on_where_nops_are_executed() {
     let run = |nop_first: bool| {
         let mut chain = Chain::new(3);
         let old_or_new = |index| if index < 60 { 1 } else { 1_000_000 };
-        let rmws = (1..=63).map(|index| (0, index, Some(rmw(index, index as u32, old_or_new(index)))));
+        let rmws =
+            (1..=63).map(|index| (0, index, Some(Box::new(rmw(index, index as u32, old_or_new(index))))));
         let mut order: Vec<_> = rmws.collect();
         let place = if nop_first { 0 } else { order.len() };
         order.insert(place, (1, 1, None));
-        order.extend((64..=70).map(|index| (0, index, Some(rmw(index, index as u32, old_or_new(index))))));
+        order.extend(
+            (64..=70).map(|index| (0, index, Some(Box::new(rmw(index, index as u32, old_or_new(index)))))),
+        );
         for (row, index, rmw) in order {
             let id = InstanceId { row: Region(row), index };
             let proposal = Proposal { rmw, attributes: attributes() };
@@ -189,16 +192,16 @@ fn an_older_peers_results_do_not_replace_newer_ones_on_disk() {
     let commit = |id, rmw| Message::Commit {
         key: key.clone(),
         id,
-        proposal: Proposal { rmw, attributes: attributes() },
+        proposal: Box::new(Proposal { rmw, attributes: attributes() }),
     };
     let (mut ahead, mut behind) = (replica(0, 3), replica(1, 3));
     for replica in [&mut ahead, &mut behind] {
-        step(replica, at(1), from_replica(2), commit(id(2, 1), Some(rmw(1, 0, 1))));
+        step(replica, at(1), from_replica(2), commit(id(2, 1), Some(Box::new(rmw(1, 0, 1)))));
     }
-    step(&mut ahead, at(2), from_replica(2), commit(id(2, 2), Some(rmw(2, 0, 2))));
+    step(&mut ahead, at(2), from_replica(2), commit(id(2, 2), Some(Box::new(rmw(2, 0, 2)))));
     step(&mut behind, at(2), from_replica(2), commit(id(1, 1), None));
     let keyed = super::message::Keyed { key: key.clone(), held: Held::default() };
-    let state = Message::KeyState { keyed, chain: Some(behind.chain(&key).state()) };
+    let state = Message::KeyState { keyed, chain: Some(Box::new(behind.chain(&key).state())) };
     let mut effects: Effects<Message, Record> = Effects::default();
     ahead.on_message(at(3), from_replica(1), state, &mut effects);
     let mut stored = Vec::new();

@@ -85,7 +85,7 @@ struct ProxyRead {
     read: Read,
     /// What the proxy held at the start.
     lent: Held,
-    dependency: Option<Keyed>,
+    dependency: Option<Box<Keyed>>,
     /// The client has its answer and only waits to hear that it is settled.
     answered: bool,
     give_up: Micros,
@@ -189,7 +189,7 @@ impl Replica {
         &mut self,
         now: Now,
         client: Address,
-        (op, key, dependency): (OpId, Bytes, Option<Keyed>),
+        (op, key, dependency): (OpId, Bytes, Option<Box<Keyed>>),
         out: &mut Out,
     ) {
         if let Some(state) = self.reads.get(&op) {
@@ -200,7 +200,7 @@ impl Replica {
             }
             return;
         }
-        self.apply_dependency(dependency.as_ref(), out);
+        self.apply_dependency(dependency.as_deref(), out);
         let lent = self.registers.get(&key);
         let read = Read::proxied(self.region(), lent.clone());
         for region in self.targets(self.quorum() - 1) {
@@ -221,10 +221,10 @@ impl Replica {
     fn on_read1(
         &mut self,
         from: Address,
-        (op, key, lent, dependency): (OpId, Bytes, Option<Held>, Option<Keyed>),
+        (op, key, lent, dependency): (OpId, Bytes, Option<Held>, Option<Box<Keyed>>),
         out: &mut Out,
     ) {
-        self.apply_dependency(dependency.as_ref(), out);
+        self.apply_dependency(dependency.as_deref(), out);
         if let Some(lent) = &lent {
             self.apply(&key, lent, out);
         }
@@ -389,20 +389,20 @@ impl machine::Replica for Replica {
             Message::Read2 { op, keyed } => self.on_read2(from, op, &keyed, out),
             Message::Read2Reply { op, carstamp } => self.on_read2_reply(region, op, carstamp, out),
             Message::PreAccept { key, id, rmw, initial, partner, dependency } if self.knows(id) => {
-                self.apply_dependency(dependency.as_ref(), out);
+                self.apply_dependency(dependency.as_deref(), out);
                 self.on_pre_accept(now, from, (key, id, rmw, initial, partner), out);
             }
             Message::PreAcceptReply { key, id, attributes } if self.knows(id) => {
                 self.on_pre_accept_reply(now, region, (&key, id, &attributes), out);
             }
             Message::Accept { key, id, ballot, proposal } if self.knows(id) => {
-                self.on_accept(now, from, (key, id, ballot, proposal), out);
+                self.on_accept(now, from, (key, id, ballot, *proposal), out);
             }
             Message::AcceptReply { key, id, ballot } if self.knows(id) => {
                 self.on_accept_reply(now, region, (&key, id, ballot), out);
             }
             Message::Commit { key, id, proposal } if self.knows(id) => {
-                self.on_commit(now, &key, id, proposal, out);
+                self.on_commit(now, &key, id, *proposal, out);
             }
             Message::Executed { key, id } if self.knows(id) => self.on_executed(region, &key, id, out),
             Message::Refused { key, id, promised } if self.knows(id) => {
@@ -412,9 +412,11 @@ impl machine::Replica for Replica {
                 self.on_recover(now, from, (key, id, ballot), out);
             }
             Message::RecoverReply { key, id, ballot, report } if self.knows(id) => {
-                self.on_recover_reply(now, region, (&key, id, ballot, report), out);
+                self.on_recover_reply(now, region, (&key, id, ballot, *report), out);
             }
-            Message::KeyState { keyed, chain } => self.on_key_state(now, keyed, chain, out),
+            Message::KeyState { keyed, chain } => {
+                self.on_key_state(now, keyed, chain.map(|chain| *chain), out);
+            }
             Message::Compare { digests, turn } => self.on_compare(from, &digests, turn, out),
             Message::Differ { bucket, keys, ask } => self.on_differ(from, bucket, &keys, ask, out),
             // Not for a replica from a replica, or about a region that does not exist.
@@ -494,7 +496,7 @@ impl Replica {
             }
             Message::Read2 { op, keyed } => self.on_read2(from, op, &keyed, out),
             Message::Write1 { op, key, dependency } => {
-                self.apply_dependency(dependency.as_ref(), out);
+                self.apply_dependency(dependency.as_deref(), out);
                 out.send(from, Message::Write1Reply { op, carstamp: self.registers.carstamp(&key) });
             }
             Message::Write2 { op, keyed } => {
@@ -502,7 +504,7 @@ impl Replica {
                 out.send(from, Message::Write2Reply { op });
             }
             Message::Rmw { key, rmw, dependency } => {
-                self.apply_dependency(dependency.as_ref(), out);
+                self.apply_dependency(dependency.as_deref(), out);
                 self.on_rmw(now, from, (key, rmw, dependency), out);
             }
             Message::List { op, from: hash, count, at_ms } => {

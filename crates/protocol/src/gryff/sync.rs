@@ -85,7 +85,7 @@ impl Replica {
     /// Sends all that is held of a key: what led to it is no longer kept.
     pub(super) fn send_key_state(&self, to: Address, key: &Bytes, out: &mut Out) {
         let keyed = Keyed { key: key.clone(), held: self.registers.get(key) };
-        let chain = self.chains.get(key).map(super::chain::Chain::state);
+        let chain = self.chains.get(key).map(|chain| Box::new(chain.state()));
         out.send(to, Message::KeyState { keyed, chain });
     }
 

@@ -324,6 +324,7 @@ fn rmw(request: u64, at_ms: u64) -> Rmw {
 }
 
 fn committed(chain: &mut Chain, row: u8, index: u64, dependencies: [u64; 3], rmw: Option<Rmw>) -> InstanceId {
+    let rmw = rmw.map(Box::new);
     let id = InstanceId { index, row: Region(row) };
     let attributes = Attributes { dependencies: dependencies.to_vec(), base: Base::default() };
     let instance =

@@ -4,23 +4,24 @@
 //! messages and wakes, and holds what they send behind a barrier until their records are durable. Whoever owns
 //! the world submits requests, plays the weather and the crashes, and learns of what ended by [`Notice`]s.
 
+mod leaving;
 mod network;
 mod node;
 mod queue;
+mod shape;
 mod trace;
 
 pub use network::{Mishaps, Weather};
 pub use node::Clock;
+pub use shape::Shape;
 
 use meridian_protocol::clock::Micros;
-use meridian_protocol::latency::RttMatrix;
 use meridian_protocol::machine::{
     Client, Completion, Effects, Engine, Place, Replica, Request, RequestId, Status,
 };
-use meridian_protocol::topology::{Address, Group, Region, ReplicaId};
-use meridian_protocol::wire;
+use meridian_protocol::topology::{Address, Region, ReplicaId};
 use network::Network;
-use node::{Batch, Buffers, Disk, Hosted, Input, Node};
+use node::{Buffers, Disk, Hosted, Input, Node};
 use queue::Queue;
 use rand::{RngExt, SeedableRng, seq::SliceRandom};
 use rand_pcg::Pcg64Mcg;
@@ -31,50 +32,6 @@ use trace::Trace;
 
 /// The only keyspace of a world.
 const KEYSPACE: u16 = 0;
-
-/// Which nodes there are and how far they lie from each other. Partition `p` lives on node `p % nodes_per_region`
-/// of each region; nodes are counted region by region.
-#[derive(Clone, Debug)]
-pub struct Shape {
-    /// The regions.
-    pub rtt: RttMatrix,
-    /// Nodes in each region.
-    pub nodes_per_region: usize,
-    /// Slices of the keyspace.
-    pub partitions: u16,
-}
-
-impl Shape {
-    /// How many nodes there are in all.
-    pub fn nodes(&self) -> usize {
-        usize::from(self.rtt.regions()) * self.nodes_per_region
-    }
-
-    /// The region of a node.
-    pub fn region_of(&self, node: usize) -> Region {
-        Region((node / self.nodes_per_region) as u8)
-    }
-
-    /// The node on which a replica lives.
-    pub fn node_of(&self, id: ReplicaId) -> usize {
-        id.region.index() * self.nodes_per_region + usize::from(id.partition) % self.nodes_per_region
-    }
-
-    /// The keyspace as machines see it.
-    pub fn group(&self) -> Group {
-        Group { keyspace: KEYSPACE, partitions: self.partitions, regions: self.rtt.regions() }
-    }
-
-    /// The partitions that live on a node.
-    fn partitions_on(&self, node: usize) -> impl Iterator<Item = u16> + use<> {
-        let first = node % self.nodes_per_region;
-        (first..usize::from(self.partitions)).step_by(self.nodes_per_region).map(|partition| partition as u16)
-    }
-
-    fn index_on_node(&self, id: ReplicaId) -> usize {
-        usize::from(id.partition) / self.nodes_per_region
-    }
-}
 
 /// How the world treats its machines, apart from the weather.
 #[derive(Clone, Debug)]
@@ -594,114 +551,6 @@ impl<E: Engine> World<E> {
         gathering.completions.extend(effects.outputs.drain(..).map(|completion| (slot as u32, completion)));
         self.send_all(node, me, &mut effects);
         self.buffers.client = effects;
-    }
-
-    /// Lets a step's effects out, at once or behind the barrier. Messages inside the node do not leave it.
-    fn send_all<Output>(&mut self, node: usize, from: Address, effects: &mut Effects<E::Message, Output>) {
-        for (to, message) in effects.sends.drain(..) {
-            if self.node_at(to) == Some(node) {
-                self.transmit(node, from, to, message);
-            } else {
-                self.nodes[node].barrier.gathering.sends.push((from, to, message));
-            }
-        }
-        if self.nodes[node].barrier.closed() {
-            self.begin_commit(node);
-        } else {
-            self.let_out(node, |barrier| Some(&mut barrier.gathering));
-        }
-    }
-
-    fn begin_commit(&mut self, node: usize) {
-        let barrier = &mut self.nodes[node].barrier;
-        if barrier.committing.is_some() {
-            return;
-        }
-        barrier.committing = Some(std::mem::take(&mut barrier.gathering));
-        if *self.conduct.commit.end() == 0 {
-            self.committed(node);
-            return;
-        }
-        let at = self.time + self.random.random_range(self.conduct.commit.clone());
-        let life = Some(self.nodes[node].life);
-        self.queue.push(at, Happening::Input { node, life, input: Input::Committed });
-    }
-
-    fn committed(&mut self, node: usize) {
-        if let Some(batch) = &mut self.nodes[node].barrier.committing {
-            let records = std::mem::take(&mut batch.records);
-            self.nodes[node].store(records);
-        }
-        self.let_out(node, |barrier| barrier.committing.as_mut());
-        self.nodes[node].barrier.committing = None;
-        if self.nodes[node].barrier.closed() {
-            self.begin_commit(node);
-        } else {
-            self.let_out(node, |barrier| Some(&mut barrier.gathering));
-        }
-    }
-
-    /// Sends and completes what a batch holds.
-    fn let_out(&mut self, node: usize, batch: impl Fn(&mut node::Barrier<E>) -> Option<&mut Batch<E>>) {
-        let Some(held) = batch(&mut self.nodes[node].barrier) else { return };
-        let mut sends = std::mem::take(&mut held.sends);
-        for (slot, completion) in held.completions.drain(..) {
-            self.trace.word(completion.request);
-            self.trace.tell(self.time, format_args!("node {} client {slot} ends {completion:?}", node + 1));
-            self.notices.push_back(Notice::Done { node, slot, completion });
-        }
-        for (from, to, message) in sends.drain(..) {
-            self.transmit(node, from, to, message);
-        }
-        // Nothing was gathered meanwhile: sending only puts into the queue. The list is kept for its memory.
-        if let Some(held) = batch(&mut self.nodes[node].barrier) {
-            held.sends = sends;
-        }
-    }
-
-    fn transmit(&mut self, node: usize, from: Address, to: Address, message: E::Message) {
-        let Some(target) = self.node_at(to) else { return };
-        if let Some(interceptor) = &mut self.interceptor {
-            let envelope = Envelope { from, to, message };
-            match interceptor(&envelope) {
-                Fate::Pass => self.travel(node, target, envelope),
-                Fate::Hold => self.held.push(envelope),
-                Fate::Lose => {}
-            }
-        } else {
-            self.travel(node, target, Envelope { from, to, message });
-        }
-    }
-
-    fn travel(&mut self, node: usize, target: usize, envelope: Envelope<E::Message>) {
-        let Envelope { from, to, message } = envelope;
-        let [first, second] = self.network.arrivals(self.time, node, target);
-        let Some(first) = first else { return };
-        let (message, digest) = self.through_codec(message);
-        // A message inside a node dies with the node's life; one on the network may meet the next life.
-        let life = (node == target).then(|| self.nodes[node].life);
-        if let Some(second) = second {
-            let input = Input::Message { from, to, message: message.clone(), digest };
-            self.queue.push(second, Happening::Input { node: target, life, input });
-        }
-        let input = Input::Message { from, to, message, digest };
-        self.queue.push(first, Happening::Input { node: target, life, input });
-    }
-
-    fn through_codec(&mut self, message: E::Message) -> (E::Message, u64) {
-        if !self.conduct.codec {
-            return (message, 0);
-        }
-        self.scratch.clear();
-        wire::encode(&message, &mut self.scratch);
-        let digest = trace::digest(&self.scratch);
-        match wire::decode::<E::Message>(&self.scratch) {
-            Ok(decoded) => {
-                assert!(decoded == message, "{message:?} was decoded as {decoded:?}");
-                (decoded, digest)
-            }
-            Err(error) => panic!("{message:?} cannot be decoded: {error}"),
-        }
     }
 
     /// Tells all machines of a node which regions seem reachable: nearest first, the others last.

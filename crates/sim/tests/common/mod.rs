@@ -2,6 +2,9 @@
 
 use meridian_protocol::registry::{EngineName, Settings};
 use meridian_sim::{Options, Report, Totals};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::ops::Range;
 
 /// What must have happened at least once in a set of runs: otherwise the set proves nothing about it.
 pub(crate) const MUST_HAPPEN: [&str; 7] =
@@ -30,17 +33,19 @@ pub(crate) fn swarm(seed: u64) -> Options {
 
 /// Runs every seed of a set on every engine, each engine in a thread of its own, and demands that all runs are
 /// whole and hold.
-pub(crate) fn demand(
-    seeds: std::ops::Range<u64>,
-    options: impl Fn(u64) -> Options + Sync,
-    must_happen: &[&str],
-) {
+///
+/// `MERIDIAN_SEED=S` plays that seed alone, again, and writes its story to `ENGINE-S.story` in the directory for
+/// temporary files.
+pub(crate) fn demand(seeds: Range<u64>, options: impl Fn(u64) -> Options + Sync, must_happen: &[&str]) {
+    let again: Option<u64> = std::env::var("MERIDIAN_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seeds = again.map_or(seeds, |seed| seed..seed + 1);
+    let must_happen = if again.is_some() { &[] } else { must_happen };
     let set = |engine: EngineName| {
         let mut totals = Totals::default();
         let mut failures = Vec::new();
         for seed in seeds.clone() {
-            let report = meridian_sim::run(engine, &options(seed), None);
-            failures.extend(report.verify().err());
+            let report = meridian_sim::run(engine, &options(seed), again.map(|seed| story(engine, seed)));
+            failures.extend(report.verify().err().map(|why| format!("{why}\n  again: MERIDIAN_SEED={seed}")));
             totals.add(&report);
         }
         println!("{}: {totals}", engine.name);
@@ -56,6 +61,12 @@ pub(crate) fn demand(
         threads.into_iter().flat_map(|thread| thread.join().expect("the run told its seed")).collect()
     });
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+}
+
+fn story(engine: EngineName, seed: u64) -> Box<dyn Write> {
+    let path = std::env::temp_dir().join(format!("{}-{seed}.story", engine.name));
+    println!("the story is in {}", path.display());
+    Box::new(BufWriter::new(File::create(path).expect("the temporary directory is writable")))
 }
 
 /// The run of one engine with one seed.
