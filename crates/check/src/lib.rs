@@ -1,12 +1,12 @@
 //! Judges histories: did what the sessions saw obey the consistency model that they were promised?
 //!
-//! Each model has a file. It says which operations must come before which ([`linearizable`], [`rsc`]), and a
+//! Each model has a file. It says which operations must come before which (`linearizable.rs`, `rsc.rs`), and a
 //! history is judged in one of two ways:
 //!
 //! - by *witness*: the engine attached to each operation a proof of its place in the order (a carstamp), and
 //!   the model's file verifies that this very order is legal. Fast, for histories of any length. An order that
 //!   is refused convicts the engine even where another order would have explained the values.
-//! - by *search* ([`search`]): any legal order will do. Exact, needs nothing but the values, exponential; for
+//! - by *search* (`search.rs`): any legal order will do. Exact, needs nothing but the values, exponential; for
 //!   short histories.
 
 mod carstamp;

@@ -12,7 +12,7 @@ type Carstamp = (u64, u64, u32);
 fn search_and_witness_agree_on_small_histories() {
     let mut counts = [[0_u32; 2]; 2];
     let mut disagreements = Vec::new();
-    for seed in 0..6_000 {
+    for seed in 0..10_000 {
         let events = random_history(&mut Pcg64Mcg::seed_from_u64(seed));
         for (index, (_, model)) in Model::ALL.into_iter().enumerate() {
             let searched = by_search(model, &events);
@@ -33,7 +33,8 @@ fn search_and_witness_agree_on_small_histories() {
     assert!(counts[1][1] > counts[0][1] + 50, "{counts:?}");
 }
 
-/// Up to seven operations of up to four sessions on two keys. Reads see anything that someone writes.
+/// Up to seven operations of up to four sessions on two keys, fences and messages among them. Reads see anything
+/// that someone writes.
 fn random_history(random: &mut Pcg64Mcg) -> Vec<Event> {
     let count = random.random_range(3..=7_u64);
     let sessions = random.random_range(2..=4);
@@ -44,9 +45,10 @@ fn random_history(random: &mut Pcg64Mcg) -> Vec<Event> {
         let invoke = clocks[session] + random.random_range(1..4);
         let returned = invoke + random.random_range(1..12);
         clocks[session] = returned;
+        let fence = random.random_bool(0.1);
         let key = if random.random_bool(0.6) { "x" } else { "y" };
-        let writes = random.random_bool(0.5);
-        let reads = !writes || random.random_bool(0.3);
+        let writes = !fence && random.random_bool(0.5);
+        let reads = !fence && (!writes || random.random_bool(0.3));
         let mut ops = Vec::new();
         if reads {
             ops.push(Access { mode: Mode::Read, key: key.to_string(), value: None });
@@ -59,7 +61,7 @@ fn random_history(random: &mut Pcg64Mcg) -> Vec<Event> {
             id,
             session: format!("p{session}{}", if pending { "-last" } else { "" }),
             service: String::new(),
-            kind: Kind::Op,
+            kind: if fence { Kind::Fence } else { Kind::Op },
             ops,
             invoke,
             returned: (!pending).then_some(returned),
@@ -68,6 +70,14 @@ fn random_history(random: &mut Pcg64Mcg) -> Vec<Event> {
             after: Vec::new(),
             witness: None,
         });
+    }
+    // Only of an operation that ended can a message tell.
+    for index in 1..events.len() {
+        let sender = random.random_range(0..index);
+        if events[sender].outcome == Ended::Ok && random.random_bool(0.1) {
+            let id = events[sender].id;
+            events[index].after.push(id);
+        }
     }
     let written: Vec<(String, Option<String>)> = events
         .iter()
@@ -132,10 +142,9 @@ fn witnessed(events: &[Event], orders: &[Vec<usize>]) -> Vec<Event> {
     }
     let mut events = events.to_vec();
     for index in 0..events.len() {
-        if events[index].outcome != Ended::Ok {
+        let Some(seen) = events[index].ops.first().filter(|_| events[index].outcome == Ended::Ok) else {
             continue;
-        }
-        let seen = events[index].ops[0].clone();
+        };
         let cs = created[index].unwrap_or_else(|| {
             let update = events.iter().position(|event| {
                 event.ops.iter().any(|a| a.mode == Mode::Write && a.key == seen.key && a.value == seen.value)

@@ -56,11 +56,7 @@ impl Kind {
 ///
 /// # Errors
 /// If the content is longer than a frame may be; nothing is then appended.
-pub fn write(
-    buffer: &mut Vec<u8>,
-    kind: Kind,
-    write: impl FnOnce(&mut Vec<u8>),
-) -> Result<(), TooLong> {
+pub fn write(buffer: &mut Vec<u8>, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), TooLong> {
     let start = buffer.len();
     buffer.extend_from_slice(&[0; LENGTH]);
     buffer.push(kind.byte());

@@ -6,6 +6,7 @@ use crate::worker::{self, NodeError, Plan, Ready};
 use meridian_protocol::latency::RttMatrix;
 use meridian_protocol::registry::EngineName;
 use meridian_protocol::topology::Region;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -27,6 +28,12 @@ pub fn serve(config: Config, name: &str) -> Result<(), NodeError> {
     if config.durability == Durability::Memory {
         eprintln!("meridian: node '{name}' keeps its records in memory: it cannot come back under its name");
     }
+    let local = |address: &str| ["127.", "localhost", "[::1]"].iter().any(|start| address.starts_with(start));
+    if config.secret.is_empty() && !config.nodes.iter().all(|node| local(&node.peer)) {
+        let peer = &config.nodes[me].peer;
+        tracing::warn!("whoever reaches {peer} can pose as a node: set [cluster] secret_file");
+    }
+    prepare_process(config.limits.connections);
     let client = worker::bind(&config.nodes[me].client)?;
     let peer = worker::bind(&config.nodes[me].peer)?;
     let delays = vec![Duration::ZERO; config.nodes.len()];
@@ -89,6 +96,8 @@ pub fn dev(options: &DevOptions) -> Result<(), NodeError> {
     for (region, address) in cluster.addresses() {
         eprintln!("meridian: region {region} listens on {address}");
     }
+    let nodes = usize::from(options.nodes_per_region) * usize::from(options.regions.regions());
+    prepare_process(nodes * 1_000);
     cluster.run(|| println!("ready"), until_signalled())
 }
 
@@ -258,6 +267,31 @@ fn keyspaces(options: &DevOptions) -> Vec<KeyspaceConfig> {
 fn one_way(matrix: &RttMatrix, a: Region, b: Region) -> Duration {
     let half = Duration::from_micros(matrix.rtt(a, b) / 2);
     if half < Duration::from_millis(1) { Duration::ZERO } else { half }
+}
+
+/// Makes the process fit to serve that many clients.
+fn prepare_process(clients: usize) {
+    // A machine that has panicked is in a state that nobody has thought of. The process ends as in a crash, which
+    // is what protocols are made for, instead of going on without the task that panicked.
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        report(info);
+        std::process::abort();
+    }));
+    // Besides clients there are other nodes, segments of the log, and what the runtime needs.
+    let wanted = clients as u64 + 1_024;
+    let limit = getrlimit(Resource::Nofile);
+    let enough = |allowed: Option<u64>| allowed.is_none_or(|allowed| allowed >= wanted);
+    if enough(limit.current) {
+        return;
+    }
+    let raised = Rlimit { current: limit.maximum.map(|most| most.min(wanted)).or(Some(wanted)), ..limit };
+    if setrlimit(Resource::Nofile, raised).is_err() || !enough(limit.maximum) {
+        let allowed = getrlimit(Resource::Nofile).current.unwrap_or(wanted);
+        tracing::warn!(
+            "{allowed} files may be open, too few for {clients} clients: raise the limit (ulimit -n)"
+        );
+    }
 }
 
 async fn until_signalled() {

@@ -63,7 +63,7 @@ impl Options {
 }
 
 /// The paper's first `count` regions.
-fn first_regions(count: u8) -> RttMatrix {
+pub(crate) fn first_regions(count: u8) -> RttMatrix {
     let regions = RttMatrix::of_flags(&count.to_string(), "paper", |_| Err(String::new()));
     regions.expect("the paper's matrix has up to seven regions")
 }

@@ -13,13 +13,15 @@
 //!
 //! There are no faults but those that the script makes; messages take exactly half a round trip, commits no time.
 
+use crate::options::first_regions;
 use crate::recorder::{Index, Plan, Recorder};
 use crate::world::{Conduct, Envelope, Fate, Notice, Shape, World};
+use bytes::Bytes;
 use meridian_check::{self as check, Judgement, Model, Verdict};
 use meridian_protocol::clock::Micros;
 use meridian_protocol::history::Event;
 use meridian_protocol::latency::RttMatrix;
-use meridian_protocol::machine::{Completion, Engine, RequestId};
+use meridian_protocol::machine::{Completion, Engine, Outcome, Request, RequestId};
 use meridian_protocol::topology::{Address, Region, ReplicaId};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -40,9 +42,7 @@ pub struct Setting {
 impl Setting {
     /// The first `count` regions of the paper.
     pub fn regions(count: u8) -> Self {
-        let rtt = RttMatrix::of_flags(&count.to_string(), "paper", |_| Err(String::new()));
-        let rtt = rtt.expect("the paper's matrix has up to seven regions");
-        Self { shape: Shape { rtt, nodes_per_region: 1, partitions: 1 }, seed: 1 }
+        Self { shape: Shape { rtt: first_regions(count), nodes_per_region: 1, partitions: 1 }, seed: 1 }
     }
 
     /// `count` regions, each `rtt_ms` from each other.
@@ -177,6 +177,40 @@ impl<E: Engine> Script<E> {
     pub fn run(&mut self, session: Session, key: &str, plan: &Plan) -> Completion {
         let operation = self.begin(session, key, plan);
         self.finish(operation)
+    }
+
+    /// Lists all keys of a partition, page by page, with nothing else going on in the session.
+    ///
+    /// # Panics
+    /// If a page cannot be had.
+    pub fn list(&mut self, session: Session, partition: u16) -> Vec<Bytes> {
+        let Place { node, slot, .. } = self.sessions[session.0];
+        let mut all = Vec::new();
+        let mut from = 0;
+        loop {
+            let at_ms = self.world.wall_ms(node);
+            let request = self.world.submit(node, slot, Request::Scan { partition, from, count: 10, at_ms });
+            let until = self.world.time() + PATIENCE;
+            let outcome = loop {
+                match self.world.next(until) {
+                    Some(Notice::Done { node: at, completion, .. })
+                        if at == node && completion.request == request =>
+                    {
+                        break completion.outcome;
+                    }
+                    Some(notice) => self.note(notice),
+                    None => panic!("a page from {from} did not come in two minutes"),
+                }
+            };
+            let Outcome::Page(keys, next) = outcome else {
+                panic!("a page from {from} ended as {outcome:?}")
+            };
+            all.extend(keys.into_iter().map(|(key, _)| key));
+            match next {
+                Some(next) => from = next,
+                None => return all,
+            }
+        }
     }
 
     /// How the operation ended, if it has.
@@ -321,16 +355,20 @@ impl<E: Engine> Script<E> {
     }
 
     fn advance(&mut self, until: Micros) -> bool {
-        match self.world.next(until) {
-            None => false,
-            Some(Notice::Reminder(_)) => true,
-            Some(Notice::Done { node, completion, .. }) => {
-                if let Some(index) = self.open.remove(&(node, completion.request)) {
-                    self.recorder.end(self.world.time(), index, &completion);
-                    self.ended.insert(index, (self.world.time(), completion));
-                }
-                true
-            }
+        let notice = self.world.next(until);
+        let something = notice.is_some();
+        if let Some(notice) = notice {
+            self.note(notice);
+        }
+        something
+    }
+
+    fn note(&mut self, notice: Notice) {
+        if let Notice::Done { node, completion, .. } = notice
+            && let Some(index) = self.open.remove(&(node, completion.request))
+        {
+            self.recorder.end(self.world.time(), index, &completion);
+            self.ended.insert(index, (self.world.time(), completion));
         }
     }
 

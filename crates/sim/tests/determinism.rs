@@ -1,18 +1,17 @@
 //! A run is a function of its options: twice the same seed gives twice the same trace, also in two processes.
 
-mod common;
-
-use common::{one, swarm};
-use meridian_protocol::registry::EngineName;
+use meridian_protocol::registry::{EngineName, Settings};
+use meridian_sim::Options;
 use std::process::Command;
 
 /// With this in its environment the test binary prints one run and nothing else.
 const CHILD: &str = "MERIDIAN_DETERMINISM_CHILD";
 
 fn line(engine: &str, seed: u64) -> String {
-    let mut options = swarm(seed);
+    let mut options = Options::new(seed, Settings::default()).regions(5);
     options.workload.ops = 1_000;
-    one(engine, &options).to_string()
+    let engine = EngineName::of_engine(engine).expect("the engine is built");
+    meridian_sim::run(engine, &options, None).to_string()
 }
 
 #[test]

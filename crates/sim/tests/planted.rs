@@ -30,12 +30,12 @@ fn drop_dependency() {
 
 #[test]
 fn piggyback_dependency() {
-    let clients = |settings| explicit(Settings { read_proxy: false, ..settings });
+    let clients = |settings| explicit(&Settings { read_proxy: false, ..settings });
     for write in [false, true] {
         let three = Zigzag { regions: 3, p2: 0, late: &[1], write };
         caught(schedules::zigzag(Gryff::rsc(clients(with(Planted::PiggybackDependency))), &three));
         let five = Zigzag { regions: 5, p2: 1, late: &[3, 4], write };
-        caught(schedules::zigzag(Gryff::rsc(explicit(with(Planted::PiggybackDependency))), &five));
+        caught(schedules::zigzag(Gryff::rsc(explicit(&with(Planted::PiggybackDependency))), &five));
     }
 }
 

@@ -1,9 +1,9 @@
 //! A short notation for histories: operations separated by `;`, each
-//! `SESSION[@SERVICE] [INVOKE,RETURN] ACCESS, ACCESS… [after NUMBER…]`, an access being `r KEY VALUE` or
-//! `w KEY VALUE`. Value 0 is an absent key. `[5,]` is an operation that never returned. Operations are numbered
-//! from 1. `fence` in place of accesses is a fence.
+//! `SESSION[@SERVICE] [INVOKE,RETURN] ACCESS, ACCESS… [after NUMBER…] [cs TS ID RMWC]`, an access being
+//! `r KEY VALUE` or `w KEY VALUE`. Value 0 is an absent key. `[5,]` is an operation that never returned. Operations
+//! are numbered from 1. `fence` in place of accesses is a fence.
 
-use meridian_protocol::history::{Access, Ended, Event, Kind, Mode};
+use meridian_protocol::history::{Access, Ended, Event, Kind, Mode, Witness};
 
 pub(crate) fn history(text: &str) -> Vec<Event> {
     let ops = text.split(';').map(str::trim).filter(|op| !op.is_empty());
@@ -14,6 +14,7 @@ fn event(id: u64, text: &str) -> Event {
     let (session, rest) = text.split_once('[').expect("times in brackets");
     let (times, rest) = rest.split_once(']').expect("a closing bracket");
     let (invoke, returned) = times.split_once(',').expect("two times");
+    let (rest, carstamp) = rest.split_once("cs").unwrap_or((rest, ""));
     let (accesses, after) = rest.split_once("after").unwrap_or((rest, ""));
     let (session, service) = session.trim().split_once('@').unwrap_or((session.trim(), ""));
     let returned: Option<i64> = returned.trim().parse().ok();
@@ -29,8 +30,14 @@ fn event(id: u64, text: &str) -> Event {
         outcome: if returned.is_some() { Ended::Ok } else { Ended::Unknown },
         level: None,
         after: after.split_whitespace().map(|id| id.parse().expect("an id")).collect(),
-        witness: None,
+        witness: witness(carstamp),
     }
+}
+
+fn witness(text: &str) -> Option<Witness> {
+    let numbers: Vec<u64> = text.split_whitespace().map(|n| n.parse().expect("a number")).collect();
+    let [ts, id, rmwc] = numbers[..] else { return None };
+    Some(Witness::Cs((ts, id, rmwc.try_into().expect("a small number"))))
 }
 
 fn access(text: &str) -> Access {

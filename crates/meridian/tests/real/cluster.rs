@@ -151,6 +151,19 @@ fn another_configuration_is_refused_by_name() {
 }
 
 #[test]
+fn signals_end_a_node_cleanly_and_it_comes_back() {
+    let mut cluster = Cluster::start(Plan::default());
+    for (index, signal) in [(0, "TERM"), (1, "INT")] {
+        assert_eq!(cluster.client(2).call(&["INCR", "n"]), Value::Int(i64::from(index) + 1));
+        cluster.node(index).signal(signal);
+        assert_eq!(cluster.node(index).wait_end(), Some(0), "SIG{signal}");
+        cluster.start_nodes([index]);
+        let counted = (i64::from(index) + 1).to_string();
+        assert_eq!(cluster.client(index).call(&["GET", "n"]), Value::bulk(&counted));
+    }
+}
+
+#[test]
 fn a_configuration_with_errors_is_told_all_of_them_at_once() {
     let directory = tempfile::TempDir::new().unwrap();
     let path = directory.path().join("cluster.toml");

@@ -10,7 +10,7 @@ use crate::config::{Config, Durability};
 use crate::worker::{self, NodeError, Plan, Ready};
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -19,6 +19,8 @@ use tokio::sync::watch;
 /// A cluster whose nodes can be stopped and started one by one.
 struct Cluster {
     config: Config,
+    /// By node, the sockets of its first start, bound early so that nobody else takes their ports.
+    sockets: Vec<Option<(TcpListener, TcpListener)>>,
     nodes: Vec<Option<Running>>,
 }
 
@@ -32,12 +34,13 @@ impl Cluster {
     fn new(data: Option<&Path>) -> Self {
         let mut text = "[cluster]\nid = \"test\"\n".to_owned();
         text += if data.is_some() { "" } else { "[durability]\nmode = \"memory\"\n" };
-        // All ports are bound at once, so that they differ; the system hands none out twice in a row.
-        let sockets: Vec<_> = (0..6).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let ports: Vec<u16> = sockets.iter().map(|socket| socket.local_addr().unwrap().port()).collect();
+        let bind = || worker::bind("127.0.0.1:0").unwrap();
+        let sockets: Vec<_> = (0..3).map(|_| (bind(), bind())).collect();
+        let port = |socket: &TcpListener| socket.local_addr().unwrap().port();
         for (i, region) in ["ca", "va", "ir"].iter().enumerate() {
             write!(text, "[[node]]\nname = \"{region}-1\"\nregion = \"{region}\"\n").unwrap();
-            write!(text, "client = {}\npeer = {}\n", ports[i], ports[i + 3]).unwrap();
+            let (client, peer) = (port(&sockets[i].0), port(&sockets[i].1));
+            write!(text, "client = {client}\npeer = {peer}\n").unwrap();
             if data.is_some() {
                 writeln!(text, "data = \"{region}\"").unwrap();
             }
@@ -46,12 +49,14 @@ impl Cluster {
         text += "[[keyspace]]\nnumber = 1\nmodel = \"rsc\"\nsession = \"client-name\"\n";
         text += "[timeouts]\noperation = \"3s\"\nretry = \"100ms\"\nrecovery = \"200ms\"\nsync = \"200ms\"\n";
         let config = Config::parse(&text, data.unwrap_or(Path::new(""))).unwrap();
-        Self { config, nodes: vec![None, None, None] }
+        Self { config, sockets: sockets.into_iter().map(Some).collect(), nodes: vec![None, None, None] }
     }
 
     fn start(&mut self, node: usize) {
-        let client = worker::bind(&self.config.nodes[node].client).unwrap();
-        let peer = worker::bind(&self.config.nodes[node].peer).unwrap();
+        let (client, peer) = self.sockets[node].take().unwrap_or_else(|| {
+            let node = &self.config.nodes[node];
+            (worker::bind(&node.client).unwrap(), worker::bind(&node.peer).unwrap())
+        });
         let delays = vec![Duration::ZERO; 3];
         let plan = Plan { config: self.config.clone(), me: node, client, peer, delays, controls: None };
         let (stop, mut stopped) = watch::channel(false);

@@ -12,16 +12,13 @@ mod shape;
 mod trace;
 
 pub use network::{Mishaps, Weather};
-pub use node::Clock;
 pub use shape::Shape;
 
 use meridian_protocol::clock::Micros;
-use meridian_protocol::machine::{
-    Client, Completion, Effects, Engine, Place, Replica, Request, RequestId, Status,
-};
+use meridian_protocol::machine::{Client, Completion, Engine, Place, Replica, Request, RequestId, Status};
 use meridian_protocol::topology::{Address, Region, ReplicaId};
 use network::Network;
-use node::{Buffers, Disk, Hosted, Input, Node};
+use node::{Buffers, Clock, Disk, Hosted, Input, Node};
 use queue::Queue;
 use rand::{RngExt, SeedableRng, seq::SliceRandom};
 use rand_pcg::Pcg64Mcg;
@@ -356,7 +353,8 @@ impl<E: Engine> World<E> {
         let mut all = Vec::new();
         for (index, node) in self.nodes.iter().enumerate() {
             for (partition, hosted) in self.shape.partitions_on(index).zip(&node.replicas) {
-                all.push(node::fingerprint(self.shape.group().replica(partition, node.region), hosted));
+                let id = self.shape.group().replica(partition, node.region);
+                all.push((id, hosted.machine.fingerprint()));
             }
         }
         all

@@ -2,8 +2,8 @@
 
 use super::Machine;
 use meridian_protocol::clock::{Micros, Now};
-use meridian_protocol::machine::{Completion, Effects, Engine, Record, Replica};
-use meridian_protocol::topology::{Address, ClientId, Region, ReplicaId};
+use meridian_protocol::machine::{Completion, Effects, Engine, Record};
+use meridian_protocol::topology::{Address, ClientId, Region};
 use std::collections::BTreeMap;
 
 /// True time at the start of every run, in microseconds since the Unix epoch.
@@ -129,13 +129,13 @@ impl<E: Engine> Default for Batch<E> {
 
 /// A node's clocks, seen from true time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Clock {
+pub(crate) struct Clock {
     /// What the monotonic clock read at the run's start. Another one in each life.
     pub(crate) monotonic: Micros,
     /// By how much the wall clock is ahead of true time.
-    pub skew: i64,
+    pub(crate) skew: i64,
     /// The bound within which the node trusts its wall clock.
-    pub uncertainty: Option<Micros>,
+    pub(crate) uncertainty: Option<Micros>,
 }
 
 impl Clock {
@@ -202,9 +202,4 @@ impl<E: Engine> Default for Buffers<E> {
     fn default() -> Self {
         Self { replica: Effects::default(), client: Effects::default() }
     }
-}
-
-/// What a replica says of itself, with its identity.
-pub(crate) fn fingerprint<R: Replica>(id: ReplicaId, hosted: &Hosted<R>) -> (ReplicaId, u64) {
-    (id, hosted.machine.fingerprint())
 }

@@ -227,3 +227,24 @@ fn answers_that_come_after_the_end_are_harmless() {
     judged(&script, Model::Linearizable).unwrap();
     script.agree().unwrap();
 }
+
+/// A listing asks f+1 replicas: what was written before it began, and not deleted, is in it, whoever missed it.
+#[test]
+fn a_listing_misses_nothing_that_a_quorum_holds() {
+    let mut script = Script::new(gryff(), Setting::equidistant(3, 100));
+    no_comparison(&mut script);
+    let (writer, lister) = (script.session(0), script.session(2));
+    let away = script.lose(|m| is_write2(m) && to_region(m, 2));
+    for index in 0..25 {
+        script.run(writer, &format!("key{index}"), &set("1"));
+    }
+    for index in 0..5 {
+        script.run(writer, &format!("key{index}"), &Plan::Take);
+    }
+    script.end_rule(away);
+    let mut keys = script.list(lister, 0);
+    keys.sort_unstable();
+    let mut expected: Vec<_> = (5..25).map(|index| format!("key{index}")).collect();
+    expected.sort_unstable();
+    assert_eq!(keys, expected);
+}

@@ -19,9 +19,9 @@ fn a_session_settles_what_it_has_read_before_it_goes_on() {
 #[test]
 fn zigzag_is_impossible() {
     for write in [false, true] {
-        let clients = explicit(Settings { read_proxy: false, ..Settings::default() });
+        let clients = explicit(&Settings { read_proxy: false, ..Settings::default() });
         schedules::zigzag(Gryff::rsc(clients), &Zigzag { regions: 3, p2: 0, late: &[1], write }).unwrap();
-        let proxies = explicit(Settings::default());
+        let proxies = explicit(&Settings::default());
         schedules::zigzag(Gryff::rsc(proxies), &Zigzag { regions: 5, p2: 1, late: &[3, 4], write }).unwrap();
     }
 }
@@ -29,7 +29,7 @@ fn zigzag_is_impossible() {
 /// The lab switch for the published rule is no planted bug: it is in every build, and is what it says it is.
 #[test]
 fn the_published_rule_is_not_rsc() {
-    let settings = explicit(Settings { read_proxy: false, rsc_as_published: true, ..Settings::default() });
+    let settings = explicit(&Settings { read_proxy: false, rsc_as_published: true, ..Settings::default() });
     let played =
         schedules::zigzag(Gryff::rsc(settings), &Zigzag { regions: 3, p2: 0, late: &[1], write: false });
     assert!(played.is_err(), "the published piggyback lets ZIGZAG-R through");

@@ -18,8 +18,8 @@ pub(crate) type Played = Result<(), String>;
 pub(crate) type Sent = Envelope<Message>;
 
 /// First phases go to all, and nothing is sent again for a long time: the schedule alone says who hears what.
-pub(crate) fn explicit(settings: Settings) -> Settings {
-    Settings { retry: 60_000_000, operation_timeout: 600_000_000, thrifty: false, ..settings }
+pub(crate) fn explicit(settings: &Settings) -> Settings {
+    Settings { retry: 60_000_000, operation_timeout: 600_000_000, thrifty: false, ..settings.clone() }
 }
 
 pub(crate) fn set(value: &str) -> Plan {
