@@ -397,6 +397,7 @@ impl Replica {
             out.output(Record::Result(key.clone(), client, lane, None));
         }
         self.counters.truncation += 1;
+        self.open_instances -= 1;
         match &execution {
             Execution::Nop => {
                 self.counters.nop += 1;

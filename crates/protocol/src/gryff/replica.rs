@@ -33,6 +33,8 @@ pub struct Replica {
     pub(super) registers: Registers,
     /// The rmws of each key that has had any.
     pub(super) chains: Map<Bytes, Chain>,
+    /// How many instances all of them have open.
+    pub(super) open_instances: u64,
     /// Reads that this replica coordinates.
     reads: Map<OpId, ProxyRead>,
     /// Rmws that this replica coordinates, by key and index in its own row.
@@ -98,6 +100,7 @@ impl Replica {
             engine,
             registers: Registers::new(),
             chains: Map::default(),
+            open_instances: 0,
             reads: Map::default(),
             coordinations: BTreeMap::new(),
             coordinated: Map::default(),
@@ -114,6 +117,7 @@ impl Replica {
         }
         for chain in replica.chains.values_mut() {
             chain.drop_executed();
+            replica.open_instances += chain.instances.len() as u64;
         }
         for (key, chain) in &replica.chains.iter().collect::<BTreeMap<_, _>>() {
             replica.registers.set_executed(key, chain.progress());
@@ -325,6 +329,7 @@ impl Replica {
             return None;
         }
         if !self.chain(key).instances.contains_key(&id) {
+            self.open_instances += 1;
             self.watch(now, key, id, out);
         }
         Some(self.chain(key).instances.entry(id).or_insert_with(Instance::unknown))
@@ -449,11 +454,10 @@ impl machine::Replica for Replica {
 
     fn status(&self) -> Status {
         let c = self.counters;
-        let open = self.chains.values().map(|chain| chain.instances.len() as u64).sum();
         Status {
             keys: self.registers.len() as u64,
             bytes: self.registers.bytes,
-            open_instances: open,
+            open_instances: self.open_instances,
             counters: vec![
                 ("write_back", c.write_back),
                 ("fast_path", c.fast_path),

@@ -103,6 +103,7 @@ impl Replica {
         let previous = head.previous.clone();
         self.apply(&key, &previous, out);
         self.counters.catch_up += 1;
+        self.open_instances -= covered.len() as u64;
         out.output(Record::Head(key.clone(), head));
         for (client, lane) in forgotten {
             out.output(Record::Result(key.clone(), client, lane, None));

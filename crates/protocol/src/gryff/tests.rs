@@ -209,6 +209,7 @@ fn concurrent_rmws_each_take_effect_once() {
         assert!(slow > 0 || regions == 3, "concurrent rmws at {regions} replicas should take the slow path");
         let open: u64 = cluster.replicas.iter().map(|replica| replica.status().open_instances).sum();
         assert_eq!(open, 0, "executed instances are forgotten");
+        assert!(cluster.replicas.iter().all(|r| r.chains.values().all(|chain| chain.instances.is_empty())));
     }
 }
 
