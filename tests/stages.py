@@ -26,7 +26,7 @@ STAGES = {
             [CARGO, "clippy", "--workspace", "--all-targets", "--all-features", "--locked", "--", "-D", "warnings"],
             {},
         ),
-        ("build", 5, [CARGO, "test", *SIM, "--workspace", "--no-run"], {}),
+        ("build", 8, [CARGO, "test", *SIM, "--workspace", "--no-run"], {}),
         ("unit, simulation, real processes", 6, [CARGO, "test", *SIM, "--workspace"], {}),
         ("redis-py, redis-cli, redis-benchmark", 2, [".venv/bin/python", "tests/interop/clients.py", BINARY], {}),
         (

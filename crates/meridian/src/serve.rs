@@ -11,7 +11,7 @@ pub(crate) struct Options {
     /// The cluster's configuration, the same file on all nodes
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Which [[node]] of it to run
+    /// Which node of it to run, by its name
     #[arg(long, value_name = "NAME")]
     node: String,
     /// Only check the configuration

@@ -73,7 +73,10 @@ pub enum StoreError {
         source: io::Error,
     },
     /// What is on disk is not what was written.
-    #[error("{}: damaged at byte {offset}: {why}: restore the directory from a copy", path.display())]
+    #[error(
+        "{}: damaged at byte {offset}: {why}: treat this replica's disk as lost; the other replicas still serve, and an old copy in its place would silently lose acknowledged writes",
+        path.display()
+    )]
     Corrupt {
         /// The file.
         path: PathBuf,
@@ -97,7 +100,9 @@ pub enum StoreError {
         why: String,
     },
     /// A pair is whole and yet makes no sense to its reader.
-    #[error("{0}: use the version that wrote it, or restore the directory from a copy")]
+    #[error(
+        "{0}: use the version that wrote it; if that cannot read it either, treat this replica's disk as lost"
+    )]
     Record(String),
     /// An earlier error stands.
     #[error("the store stopped after an error ({0}): restart the node when its cause is gone")]

@@ -2,12 +2,16 @@
 
 use super::segment;
 use crate::StoreError;
+use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
+
+/// The file that tells the oldest segment.
+const OLDEST: &str = "oldest";
 
 /// What a directory is stamped with when it is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +66,7 @@ pub(super) struct Directory {
 impl Directory {
     /// Takes the directory for this process; makes and stamps it if it is new.
     pub(super) fn open(path: &Path, stamp: &Stamp) -> Result<Self, StoreError> {
-        fs::create_dir_all(path).map_err(|e| failed("make the directory", path, e))?;
+        make_directories(path, &mut sync_directory).map_err(|e| failed("make the directory", path, e))?;
         let lock_path = path.join("lock");
         let lock = OpenOptions::new()
             .create(true)
@@ -92,7 +96,7 @@ impl Directory {
                 return Ok(stamp.identity);
             }
             Err(e) if e.kind() == io::ErrorKind::InvalidData => {
-                return Err(foreign("its stamp is no text: restore the directory from a copy".to_owned()));
+                return Err(foreign("its stamp is no text: treat this replica's disk as lost".to_owned()));
             }
             Err(e) => return Err(failed("read", &stamp_path, e)),
         };
@@ -108,12 +112,38 @@ impl Directory {
 
     /// The path of a segment.
     pub(super) fn segment(&self, number: u64) -> PathBuf {
-        self.path.join(format!("{number:016x}.log"))
+        segment_path(&self.path, number)
     }
 
     /// The path of the file that becomes the next segment.
     pub(super) fn spare(&self) -> PathBuf {
         self.path.join("spare")
+    }
+
+    /// The number of the oldest segment that must be there; `None` before the first one was made.
+    pub(super) fn oldest(&self) -> Result<Option<u64>, StoreError> {
+        let path = self.path.join(OLDEST);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(failed("read", &path, e)),
+        };
+        let digits = str::from_utf8(&bytes).ok().and_then(|text| text.split(' ').next());
+        let number = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        let whole = number.filter(|number| oldest_text(*number).as_bytes() == bytes);
+        let why = || "it does not hold the number of a segment and its checksum".to_owned();
+        whole.map(Some).ok_or_else(|| StoreError::Corrupt { path, offset: 0, why: why() })
+    }
+
+    /// Says durably that segments before `number` may be gone, and none else.
+    pub(super) fn set_oldest(&self, number: u64) -> Result<(), StoreError> {
+        write_whole(&self.path, OLDEST, oldest_text(number).as_bytes())
+    }
+
+    /// That a segment is not there.
+    pub(super) fn missing(&self, number: u64) -> StoreError {
+        let why = "the file is missing".to_owned();
+        StoreError::Corrupt { path: self.segment(number), offset: 0, why }
     }
 
     /// Makes the names in the directory durable.
@@ -151,23 +181,28 @@ pub(super) struct Chores {
 enum Job {
     /// Make a spare of this many bytes at this path.
     Spare(PathBuf, u64),
-    /// Remove this file, then make the removal durable before the next job: a segment must not come back
-    /// when a younger one has gone.
-    Remove(PathBuf),
+    /// Remove this segment.
+    Remove(u64),
 }
 
 impl Chores {
-    pub(super) fn start() -> Self {
+    pub(super) fn start(directory: PathBuf) -> Self {
         let (jobs, todo) = mpsc::channel();
         let (ready, spares) = mpsc::channel();
         let thread = std::thread::spawn(move || {
-            let mut may_remove = true;
+            let mut outdated = VecDeque::new();
             for job in todo {
                 match job {
                     // Nobody waits for the spare of a log that is being closed.
                     Job::Spare(path, bytes) => drop(ready.send(make_spare(&path, bytes))),
-                    // A file that cannot be removed is harmless; a gap behind it would not be.
-                    Job::Remove(path) => may_remove = may_remove && remove(&path).is_ok(),
+                    Job::Remove(number) => {
+                        outdated.push_back(number);
+                        // A file that cannot be removed is harmless, and tried again with the next one; a gap
+                        // behind it would not be.
+                        while outdated.front().is_some_and(|number| remove(&directory, *number).is_ok()) {
+                            outdated.pop_front();
+                        }
+                    }
                 }
             }
         });
@@ -178,8 +213,8 @@ impl Chores {
         self.give(Job::Spare(path, bytes));
     }
 
-    pub(super) fn remove(&self, path: PathBuf) {
-        self.give(Job::Remove(path));
+    pub(super) fn remove(&self, number: u64) {
+        self.give(Job::Remove(number));
     }
 
     /// Waits for the spare that was asked for last.
@@ -218,24 +253,100 @@ fn make_spare(path: &Path, bytes: u64) -> io::Result<File> {
     Ok(file)
 }
 
-fn remove(path: &Path) -> io::Result<()> {
-    fs::remove_file(path)?;
-    path.parent().map_or(Ok(()), sync_directory)
+/// Removes a segment and makes that durable: it must not come back when a younger one has gone.
+fn remove(directory: &Path, number: u64) -> io::Result<()> {
+    replace(directory, OLDEST, oldest_text(number + 1).as_bytes())?;
+    match fs::remove_file(segment_path(directory, number)) {
+        // An earlier attempt got this far.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        other => other?,
+    }
+    sync_directory(directory)
+}
+
+fn segment_path(directory: &Path, number: u64) -> PathBuf {
+    directory.join(format!("{number:016x}.log"))
+}
+
+fn oldest_text(number: u64) -> String {
+    format!("{number:016x} {:08x}\n", crc32c::crc32c(&number.to_le_bytes()))
+}
+
+/// Makes a directory and those above it that are missing. `sync` is given each that gets a new name.
+fn make_directories(path: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
+    if path.as_os_str().is_empty() || path.is_dir() {
+        return Ok(());
+    }
+    let parent = path.parent().unwrap_or(Path::new(""));
+    make_directories(parent, sync)?;
+    match fs::create_dir(path) {
+        // Another process was faster; its directory must be durable for this one too.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        other => other?,
+    }
+    sync(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
 }
 
 /// Writes a small file so that it is there whole or not at all.
 fn write_whole(directory: &Path, name: &str, content: &[u8]) -> Result<(), StoreError> {
-    let (path, temporary) = (directory.join(name), directory.join(format!("{name}.new")));
-    let write = || {
-        let mut file = File::create(&temporary)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&temporary, &path)?;
-        sync_directory(directory)
-    };
-    write().map_err(|e| failed("write", &path, e))
+    replace(directory, name, content).map_err(|e| failed("write", &directory.join(name), e))
+}
+
+fn replace(directory: &Path, name: &str, content: &[u8]) -> io::Result<()> {
+    let temporary = directory.join(format!("{name}.new"));
+    let mut file = File::create(&temporary)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&temporary, directory.join(name))?;
+    sync_directory(directory)
 }
 
 fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_new_directory_is_made_durable_in_the_one_above() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("a/b/c");
+        let mut synced = Vec::new();
+        let mut sync = |path: &Path| {
+            synced.push(path.to_owned());
+            Ok(())
+        };
+        make_directories(&path, &mut sync).unwrap();
+        make_directories(&path, &mut sync).unwrap();
+        assert!(path.is_dir());
+        assert_eq!(synced, [root.path().to_owned(), root.path().join("a"), root.path().join("a/b")]);
+    }
+
+    #[test]
+    fn a_removal_that_failed_is_tried_again_and_none_overtakes_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |number| segment_path(directory.path(), number);
+        let chores = Chores::start(directory.path().to_owned());
+        let wait = || {
+            chores.prepare_spare(directory.path().join("spare"), 0);
+            chores.take_spare().unwrap();
+        };
+        // A directory cannot be removed as a file.
+        fs::create_dir(path(1)).unwrap();
+        for number in 2..4 {
+            fs::write(path(number), "").unwrap();
+        }
+        chores.remove(1);
+        chores.remove(2);
+        wait();
+        assert!(path(1).exists() && path(2).exists());
+        fs::remove_dir(path(1)).unwrap();
+        fs::write(path(1), "").unwrap();
+        chores.remove(3);
+        wait();
+        assert_eq!(segments(directory.path()).unwrap(), []);
+        assert_eq!(fs::read_to_string(directory.path().join(OLDEST)).unwrap(), oldest_text(4));
+    }
 }

@@ -5,6 +5,9 @@
 //! oldest segment to the end, in the same record, until that segment can go: so the log stays within about
 //! three times the live data, and no commit waits for a compaction.
 //!
+//! The file written to and the one being copied from stay open, the others are opened when they are read: so
+//! the log's size is not bound by how many files a process may open.
+//!
 //! Why the oldest: it may drop the deletions it holds, as nothing older is left that they could be hiding.
 
 mod directory;
@@ -18,10 +21,14 @@ use crate::batch::{Batch, Changes, Located};
 use crate::{Store, StoreError, StoreStatus};
 use directory::{Chores, Directory, failed};
 use segment::{HEADER, Kind, RECORD, Record};
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+
+/// How many files reading everything keeps open at a time.
+const READ_AT_ONCE: usize = 16;
 
 /// How a log behaves.
 #[derive(Clone, Copy, Debug)]
@@ -63,9 +70,28 @@ pub struct Log {
 #[derive(Debug)]
 struct Segment {
     number: u64,
-    file: File,
+    /// Open while it is written to or copied from.
+    file: Option<File>,
     /// Where its records end.
     end: u64,
+}
+
+impl Segment {
+    /// The file of the last segment.
+    fn written(&self) -> &File {
+        self.file.as_ref().expect("the last segment is open")
+    }
+}
+
+/// Where among the segments one stands that is found on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Position {
+    /// Records were written to a later one: it was sealed and durable before.
+    Earlier,
+    /// The last one is unused: a crash may have come before this one was sealed, or before that was durable.
+    Leaving,
+    /// The last one: never sealed, as the next one is made first.
+    Last,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +112,13 @@ impl Log {
     pub fn open(path: &Path, stamp: &Stamp, options: Options) -> Result<Self, StoreError> {
         let directory = Directory::open(path, stamp)?;
         let numbers = directory::segments(path)?;
+        let oldest = directory.oldest()?;
+        if numbers.first().map_or(oldest.is_some(), |first| *first > oldest.unwrap_or(1)) {
+            return Err(directory.missing(oldest.unwrap_or(1)));
+        }
+        if let Some(pair) = numbers.windows(2).find(|pair| pair[0] + 1 != pair[1]) {
+            return Err(directory.missing(pair[0] + 1));
+        }
         let mut log = Self {
             options,
             index: HashMap::new(),
@@ -96,21 +129,26 @@ impl Log {
             scratch: Vec::new(),
             status: StoreStatus::default(),
             poisoned: None,
-            chores: Chores::start(),
+            chores: Chores::start(path.to_owned()),
             directory,
         };
         log.prepare_spare();
-        let mut sealed = true;
         for (i, number) in numbers.iter().enumerate() {
-            if i > 0 && numbers[i - 1] + 1 != *number {
-                let (path, missing) = (log.directory.path.clone(), numbers[i - 1] + 1);
-                let why = format!("segment {missing:016x}.log is missing");
-                return Err(StoreError::Corrupt { path, offset: 0, why });
-            }
-            sealed = log.read_segment(*number, i + 1 == numbers.len())?;
+            let position = match numbers.len() - i {
+                1 => Position::Last,
+                2 if log.is_unused(number + 1)? => Position::Leaving,
+                _ => Position::Earlier,
+            };
+            log.read_segment(*number, position)?;
         }
-        if sealed {
-            log.begin_segment(numbers.last().map_or(1, |last| last + 1))?;
+        if numbers.is_empty() {
+            let first = log.make_segment(1)?;
+            log.continue_in(first);
+        }
+        // What an earlier process renamed or removed may not be durable yet.
+        log.directory.sync()?;
+        if oldest.is_none() {
+            log.directory.set_oldest(1)?;
         }
         Ok(log)
     }
@@ -120,33 +158,64 @@ impl Log {
         self.directory.identity
     }
 
-    /// Takes up a segment found on disk; returns whether it is sealed.
-    fn read_segment(&mut self, number: u64, last: bool) -> Result<bool, StoreError> {
+    /// Whether a segment found on disk has never been written to.
+    fn is_unused(&self, number: u64) -> Result<bool, StoreError> {
+        let path = self.directory.segment(number);
+        let bytes = fs::read(&path).map_err(|e| failed("read", &path, e))?;
+        Ok(bytes.iter().skip(HEADER).all(|byte| *byte == 0))
+    }
+
+    /// Takes up a segment found on disk.
+    fn read_segment(&mut self, number: u64, position: Position) -> Result<(), StoreError> {
         let path = self.directory.segment(number);
         let bytes = fs::read(&path).map_err(|e| failed("read", &path, e))?;
         let corrupt = |(offset, why)| StoreError::Corrupt { path: path.clone(), offset, why };
         let scan = segment::scan(&bytes, number).map_err(corrupt)?;
-        if !scan.sealed && !last {
+        if scan.sealed && position == Position::Last {
+            return Err(self.directory.missing(number + 1));
+        }
+        if !scan.sealed && position == Position::Earlier {
             return Err(corrupt((scan.end, "a record is broken and later segments exist".to_owned())));
         }
         for (payload_at, payload) in &scan.batches {
             self.take_up(number, *payload_at, payload).map_err(|why| corrupt((*payload_at, why)))?;
         }
-        let file =
-            OpenOptions::new().read(true).write(true).open(&path).map_err(|e| failed("open", &path, e))?;
-        if !scan.sealed {
-            // What a crash left behind the last whole record must not be met again behind a later one.
-            let tail = &bytes[scan.end as usize..];
-            if let Some(length) = tail.iter().rposition(|byte| *byte != 0).map(|last| last + 1) {
-                file.write_all_at(&vec![0; length], scan.end)
-                    .map_err(|e| failed("clear the end of", &path, e))?;
+        let mut segment = Segment { number, file: None, end: scan.end };
+        if position != Position::Earlier {
+            let file = self.settle(&path, &bytes, scan.end)?;
+            if position == Position::Last {
+                self.synced = scan.end;
+                segment.file = Some(file);
+            } else if !scan.sealed {
+                let mut seal = [0; RECORD];
+                segment::finish_record(&mut seal, Kind::Seal, number, scan.end, scan.end);
+                file.write_all_at(&seal, scan.end).map_err(|e| failed("write", &path, e))?;
+                file.sync_all().map_err(|e| failed("sync", &path, e))?;
+                self.status.syncs += 1;
+                segment.end += RECORD as u64;
             }
-            file.sync_all().map_err(|e| failed("sync", &path, e))?;
-            self.synced = scan.end;
         }
-        self.status.used += scan.end;
-        self.segments.push_back(Segment { number, file, end: scan.end });
-        Ok(scan.sealed)
+        self.status.used += segment.end;
+        self.segments.push_back(segment);
+        Ok(())
+    }
+
+    /// Makes durable what was read of a segment, `bytes` up to `end`, and clears what lies behind.
+    ///
+    /// After a sync that failed, what is read may be in memory alone and yet count as written to disk. So it is
+    /// written again: only then a sync tells the truth.
+    fn settle(&mut self, path: &Path, bytes: &[u8], end: u64) -> Result<File, StoreError> {
+        let file =
+            OpenOptions::new().read(true).write(true).open(path).map_err(|e| failed("open", path, e))?;
+        let (whole, tail) = bytes.split_at(end as usize);
+        file.write_all_at(whole, 0).map_err(|e| failed("write", path, e))?;
+        // What a crash left behind the last whole record must not be met again behind a later one.
+        if let Some(length) = tail.iter().rposition(|byte| *byte != 0).map(|last| last + 1) {
+            file.write_all_at(&vec![0; length], end).map_err(|e| failed("clear the end of", path, e))?;
+        }
+        file.sync_all().map_err(|e| failed("sync", path, e))?;
+        self.status.syncs += 1;
+        Ok(file)
     }
 
     /// Enters a batch's changes, which lie at `payload_at` of segment `number`, into the index.
@@ -180,8 +249,10 @@ impl Log {
 
         let room = self.options.segment_bytes.saturating_sub(self.last().end);
         if (record.len() + RECORD) as u64 > room && self.last().end > HEADER as u64 {
+            // In this order a seal also tells that there is a next segment.
+            let next = self.make_segment(self.last().number + 1)?;
             self.seal()?;
-            self.begin_segment(self.last().number + 1)?;
+            self.continue_in(next);
         }
         let (number, offset) = (self.last().number, self.last().end);
         segment::finish_record(&mut record, Kind::Batch, number, offset, self.synced);
@@ -211,8 +282,12 @@ impl Log {
         if self.segments.len() < 2 || !outdated {
             return Ok(());
         }
-        let oldest = &self.segments[0];
+        let oldest = &mut self.segments[0];
         let path = self.directory.segment(oldest.number);
+        let file = match &mut oldest.file {
+            Some(file) => file,
+            none => none.insert(open_to_read(&path)?),
+        };
         let stop = oldest.end.min(self.copied_to + goal);
         while self.copied_to < stop {
             let at = self.copied_to;
@@ -222,13 +297,13 @@ impl Log {
                 why: "the record changed".to_owned(),
             };
             let mut head = [0; RECORD];
-            oldest.file.read_exact_at(&mut head, at).map_err(|e| failed("read", &path, e))?;
+            file.read_exact_at(&mut head, at).map_err(|e| failed("read", &path, e))?;
             let size = segment::claimed_length(&head).saturating_add(RECORD as u64);
             if size > oldest.end - at {
                 return Err(corrupt());
             }
             let mut bytes = vec![0; size as usize];
-            oldest.file.read_exact_at(&mut bytes, at).map_err(|e| failed("read", &path, e))?;
+            file.read_exact_at(&mut bytes, at).map_err(|e| failed("read", &path, e))?;
             let found = Record::read(&bytes, oldest.number, at).ok_or_else(corrupt)?;
             for change in Changes::new(found.payload) {
                 let Located { key, value: Some(value), value_at } = change.map_err(|_| corrupt())? else {
@@ -248,7 +323,7 @@ impl Log {
 
     fn append(&mut self, record: &[u8]) -> Result<(), StoreError> {
         let last = self.segments.back_mut().expect("a log has a segment to write to");
-        if let Err(e) = last.file.write_all_at(record, last.end) {
+        if let Err(e) = last.written().write_all_at(record, last.end) {
             let path = self.directory.segment(last.number);
             return Err(failed("write", &path, e));
         }
@@ -260,7 +335,7 @@ impl Log {
 
     fn sync_last(&mut self) -> Result<(), StoreError> {
         let last = self.last();
-        if let Err(e) = last.file.sync_data() {
+        if let Err(e) = last.written().sync_data() {
             return Err(failed("sync", &self.directory.segment(last.number), e));
         }
         self.synced = last.end;
@@ -276,7 +351,8 @@ impl Log {
         self.sync_last()
     }
 
-    fn begin_segment(&mut self, number: u64) -> Result<(), StoreError> {
+    /// Makes an empty segment, which is there after a crash.
+    fn make_segment(&self, number: u64) -> Result<Segment, StoreError> {
         let (spare, path) = (self.directory.spare(), self.directory.segment(number));
         let file = self.chores.take_spare().map_err(|e| failed("make", &spare, e))?;
         file.write_all_at(&segment::header(number), 0).map_err(|e| failed("write", &spare, e))?;
@@ -284,10 +360,17 @@ impl Log {
         fs::rename(&spare, &path).map_err(|e| failed("rename the spare to", &path, e))?;
         self.directory.sync()?;
         self.prepare_spare();
-        self.synced = HEADER as u64;
-        self.status.used += HEADER as u64;
-        self.segments.push_back(Segment { number, file, end: HEADER as u64 });
-        Ok(())
+        Ok(Segment { number, file: Some(file), end: HEADER as u64 })
+    }
+
+    /// From here on an empty segment is written to.
+    fn continue_in(&mut self, segment: Segment) {
+        if let Some(last) = self.segments.back_mut() {
+            last.file = None;
+        }
+        self.synced = segment.end;
+        self.status.used += segment.end;
+        self.segments.push_back(segment);
     }
 
     fn prepare_spare(&self) {
@@ -297,7 +380,7 @@ impl Log {
     fn remove_emptied(&mut self) {
         for segment in self.emptied.drain(..) {
             self.status.used -= segment.end;
-            self.chores.remove(self.directory.segment(segment.number));
+            self.chores.remove(segment.number);
         }
     }
 
@@ -335,14 +418,19 @@ impl Store for Log {
         let mut pairs: Vec<_> = self.index.iter().filter(|(key, _)| key.starts_with(prefix)).collect();
         pairs.sort_unstable_by_key(|(key, _)| *key);
         let mut value = Vec::new();
+        let mut files = HashMap::new();
         for (key, place) in pairs {
-            // Segments are numbered without gaps, and one stays as long as a pair of it stands.
-            let segment = &self.segments[(place.segment - self.segments[0].number) as usize];
+            if files.len() == READ_AT_ONCE && !files.contains_key(&place.segment) {
+                files.clear();
+            }
+            // A segment stays as long as a pair of it stands.
+            let path = || self.directory.segment(place.segment);
+            let file = match files.entry(place.segment) {
+                Entry::Occupied(open) => open.into_mut(),
+                Entry::Vacant(vacant) => vacant.insert(open_to_read(&path())?),
+            };
             value.resize(place.length as usize, 0);
-            segment
-                .file
-                .read_exact_at(&mut value, place.at)
-                .map_err(|e| failed("read", &self.directory.segment(place.segment), e))?;
+            file.read_exact_at(&mut value, place.at).map_err(|e| failed("read", &path(), e))?;
             visit(key, &value);
         }
         Ok(())
@@ -351,4 +439,8 @@ impl Store for Log {
     fn status(&self) -> StoreStatus {
         self.status
     }
+}
+
+fn open_to_read(path: &Path) -> Result<File, StoreError> {
+    File::open(path).map_err(|e| failed("open", path, e))
 }

@@ -208,18 +208,128 @@ fn a_deleted_key_stays_deleted_through_compaction() {
     assert!(log.segments.len() < 10);
 }
 
-#[test]
-fn a_missing_segment_is_told() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut log = open(directory.path()).unwrap();
+fn segment(directory: &Path, number: u64) -> PathBuf {
+    directory.join(format!("{number:016x}.log"))
+}
+
+fn assert_missing(directory: &Path, number: u64) {
+    let error = open(directory).expect_err("a segment is missing");
+    let StoreError::Corrupt { path, why, .. } = &error else { panic!("{error}") };
+    assert_eq!((path, why.as_str()), (&segment(directory, number), "the file is missing"));
+    assert!(!error.to_string().contains("restore"), "{error}");
+}
+
+/// Fills some segments and returns the number of the last one.
+fn fill(directory: &Path) -> u64 {
+    let mut log = open(directory).unwrap();
     for i in 0..200 {
         put(&mut log, &format!("key{i}"), &[3; 100]);
     }
     assert!(log.segments.len() > 3);
+    log.last().number
+}
+
+#[test]
+fn a_missing_segment_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let last = fill(directory.path());
+    let aside = directory.path().join("aside");
+    for number in 1..=last {
+        let path = segment(directory.path(), number);
+        fs::rename(&path, &aside).unwrap();
+        assert_missing(directory.path(), number);
+        fs::rename(&aside, &path).unwrap();
+    }
+    assert_eq!(pairs(&open(directory.path()).unwrap()).len(), 200);
+    for number in 1..=last {
+        fs::remove_file(segment(directory.path(), number)).unwrap();
+    }
+    assert_missing(directory.path(), 1);
+}
+
+#[test]
+fn the_oldest_segment_is_known_after_older_ones_were_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path()).unwrap();
+    for _ in 0..400 {
+        put(&mut log, "key", &[3; 200]);
+    }
     drop(log);
-    fs::remove_file(directory.path().join(format!("{:016x}.log", 2))).unwrap();
-    let error = open(directory.path()).unwrap_err().to_string();
-    assert!(error.contains("0000000000000002.log is missing"), "{error}");
+    let numbers = directory::segments(directory.path()).unwrap();
+    assert!(numbers[0] > 1 && numbers.len() > 1, "{numbers:?}");
+    drop(open(directory.path()).unwrap());
+    fs::remove_file(segment(directory.path(), numbers[0])).unwrap();
+    assert_missing(directory.path(), numbers[0]);
+    let oldest = directory.path().join("oldest");
+    fs::write(&oldest, "0000000000000001 00000000\n").unwrap();
+    let error = open(directory.path()).unwrap_err();
+    assert!(matches!(&error, StoreError::Corrupt { path, .. } if *path == oldest), "{error}");
+}
+
+#[test]
+fn a_crash_around_the_end_of_a_segment_loses_nothing() {
+    for sealed in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        let last = fill(directory.path());
+        // As before the first record of the last segment, and before the seal of the one it follows.
+        let path = segment(directory.path(), last);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[HEADER..].fill(0);
+        fs::write(&path, &bytes).unwrap();
+        let path = segment(directory.path(), last - 1);
+        if !sealed {
+            let mut bytes = fs::read(&path).unwrap();
+            let end = segment::scan(&bytes, last - 1).unwrap().end as usize;
+            bytes[end - RECORD..].fill(0);
+            fs::write(&path, &bytes).unwrap();
+        }
+        for (number, syncs) in [(1, 2 + u64::from(!sealed)), (2, 2)] {
+            let mut log = open(directory.path()).unwrap();
+            assert_eq!(log.status().syncs, syncs, "both segments are forced to disk");
+            assert!(pairs(&log).len() > 100);
+            if number == 2 {
+                put(&mut log, "after", b"x");
+            }
+        }
+        let log = open(directory.path()).unwrap();
+        assert!(pairs(&log).contains_key(b"after".as_slice()));
+    }
+}
+
+#[test]
+fn what_may_be_in_memory_alone_is_written_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let last = fill(directory.path());
+    let path = segment(directory.path(), last);
+    let before = fs::read(&path).unwrap();
+    let old = std::time::UNIX_EPOCH;
+    File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
+    drop(open(directory.path()).unwrap());
+    assert!(fs::metadata(&path).unwrap().modified().unwrap() > old);
+    assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn few_files_are_open_however_many_segments_there_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let open_files = || {
+        let links = fs::read_dir("/proc/self/fd").unwrap();
+        let targets = links.filter_map(|link| fs::read_link(link.unwrap().path()).ok());
+        targets.filter(|target| target.starts_with(directory.path())).count()
+    };
+    let mut log = Log::open(directory.path(), &stamp(), LAZY).unwrap();
+    let mut most = 0;
+    for i in 0..1000 {
+        put(&mut log, &format!("key{i}"), &[3; 1000]);
+        most = most.max(open_files());
+    }
+    assert!(log.segments.len() > 200);
+    log.for_each(b"", &mut |_, _| most = most.max(open_files())).unwrap();
+    drop(log);
+    let log = Log::open(directory.path(), &stamp(), LAZY).unwrap();
+    most = most.max(open_files());
+    assert_eq!(pairs(&log).len(), 1000);
+    assert!(most <= READ_AT_ONCE + 4, "{most} files were open");
 }
 
 #[test]
@@ -236,9 +346,9 @@ fn a_directory_has_one_process_and_one_node() {
     assert_eq!(log.identity(), 7, "the identity is the directory's, not the process's");
     drop(log);
     let stamp_path = directory.path().join("stamp");
-    let newer = fs::read_to_string(&stamp_path).unwrap().replace("store 1", "store 2");
+    let newer = fs::read_to_string(&stamp_path).unwrap().replace("store 2", "store 3");
     fs::write(&stamp_path, newer).unwrap();
-    assert!(open(directory.path()).unwrap_err().to_string().contains("format 2"));
+    assert!(open(directory.path()).unwrap_err().to_string().contains("format 3"));
     fs::remove_file(&stamp_path).unwrap();
     assert!(matches!(open(directory.path()), Err(StoreError::Foreign { .. })));
 }
@@ -249,11 +359,12 @@ fn an_error_of_the_disk_poisons_the_store() {
     let mut log = open(directory.path()).unwrap();
     put(&mut log, "a", b"1");
     let path = first_segment(directory.path());
-    log.segments.back_mut().unwrap().file = File::open(&path).unwrap();
+    log.segments.back_mut().unwrap().file = Some(File::open(&path).unwrap());
     let mut batch = Batch::new();
     batch.put(b"b", b"2");
     assert!(matches!(log.commit(&batch), Err(StoreError::Io { .. })));
-    log.segments.back_mut().unwrap().file = OpenOptions::new().write(true).read(true).open(&path).unwrap();
+    log.segments.back_mut().unwrap().file =
+        Some(OpenOptions::new().write(true).read(true).open(&path).unwrap());
     assert!(matches!(log.commit(&batch), Err(StoreError::Poisoned(_))), "the disk works again, too late");
     drop(log);
     let mut log = open(directory.path()).unwrap();
