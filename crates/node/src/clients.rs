@@ -1,6 +1,6 @@
 //! Connections of clients: accepting and reading. What they say is [`session`](crate::session)'s business.
 
-use crate::node::SharedNode;
+use crate::node::{SharedNode, spawn};
 use crate::session::SessionId;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -9,7 +9,6 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::spawn_local;
 use tokio::time::sleep;
 
 /// Room for what one read may bring.
@@ -39,7 +38,7 @@ fn accept(node: &SharedNode, stream: TcpStream) {
     let opened = node.borrow_mut().open(writer, peer, local);
     match opened {
         Ok(id) => {
-            let task = spawn_local(read(node.clone(), id, reader));
+            let task = spawn(node, read(node.clone(), id, reader));
             node.borrow_mut().reads(id, task.abort_handle());
         }
         // Redis says the same and closes.
@@ -47,7 +46,7 @@ fn accept(node: &SharedNode, stream: TcpStream) {
     }
 }
 
-/// Reads until the client goes. The session's own buffer is read into, and is borrowed only while the socket has
+/// Reads until the client goes, or says that it sends nothing more. The session's own buffer is read into, and is borrowed only while the socket has
 /// something to give.
 async fn read(node: SharedNode, id: SessionId, mut reader: OwnedReadHalf) {
     loop {
@@ -61,11 +60,17 @@ async fn read(node: SharedNode, id: SessionId, mut reader: OwnedReadHalf) {
                     node.on_input(id, count);
                     Poll::Ready(true)
                 }
-                _ => Poll::Ready(false),
+                Ok(_) => {
+                    node.on_input_ended(id);
+                    Poll::Ready(false)
+                }
+                Err(_) => {
+                    node.close(id);
+                    Poll::Ready(false)
+                }
             }
         });
         if !goes_on.await {
-            node.borrow_mut().close(id);
             return;
         }
     }

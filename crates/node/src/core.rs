@@ -331,6 +331,10 @@ impl Machines {
             }
             Scope::Connection => self.own(session, keyspace, keyspaces, outside),
             Scope::ClientName => {
+                // Whoever is renamed keeps its machine, which knows what the session has not settled yet.
+                if let Some(Binding::Own(slot) | Binding::Named(_, slot)) = self.binding(session, keyspace) {
+                    return *slot;
+                }
                 let name = shared.clients.get(session).map(|info| info.name.clone()).unwrap_or_default();
                 if name.is_empty() {
                     self.own(session, keyspace, keyspaces, outside)
@@ -351,7 +355,6 @@ impl Machines {
         if let Some(Binding::Own(slot)) = self.binding(session, keyspace) {
             return *slot;
         }
-        self.release(session, keyspace, keyspaces);
         let slot = keyspaces[keyspace].open_client(outside);
         *self.binding(session, keyspace) = Some(Binding::Own(slot));
         slot
@@ -365,12 +368,6 @@ impl Machines {
         keyspaces: &mut [Box<dyn Keyspace>],
         outside: &mut Outside,
     ) -> u32 {
-        if let Some(Binding::Named(bound, slot)) = self.binding(session, keyspace)
-            && *bound == name
-        {
-            return *slot;
-        }
-        self.release(session, keyspace, keyspaces);
         let new = || (keyspaces[keyspace].open_client(outside), 0);
         let (slot, sessions) = self.of_name.entry((keyspace, name.clone())).or_insert_with(new);
         *sessions += 1;

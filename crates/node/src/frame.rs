@@ -12,8 +12,9 @@
 
 use meridian_protocol::topology::{Address, ClientId, Region, ReplicaId};
 
-/// The longest frame, length not counted.
-pub const LIMIT: usize = 64 << 20;
+/// The longest frame, length not counted. A message can hold a command of 64 MiB and three objects of 32 MiB: one
+/// that did not fit would be dropped at every retry.
+pub const LIMIT: usize = 192 << 20;
 /// The longest frame of a peer that has not yet shown who it is.
 pub const HANDSHAKE_LIMIT: usize = 4 << 10;
 /// Bytes of a frame's length.
@@ -36,11 +37,22 @@ pub enum Kind {
     Ping,
     /// "I am."
     Pong,
+    /// In the handshake, between proof and welcome: the number that the speaker drew at the start that the listener
+    /// has named.
+    Lineage,
 }
 
 impl Kind {
-    const ALL: [Self; 7] =
-        [Self::Hello, Self::Proof, Self::Welcome, Self::Refused, Self::Message, Self::Ping, Self::Pong];
+    const ALL: [Self; 8] = [
+        Self::Hello,
+        Self::Proof,
+        Self::Welcome,
+        Self::Refused,
+        Self::Message,
+        Self::Ping,
+        Self::Pong,
+        Self::Lineage,
+    ];
 
     fn byte(self) -> u8 {
         // Never 0, so that a stretch of zeros is no frame.

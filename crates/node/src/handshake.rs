@@ -1,8 +1,10 @@
 //! How two nodes make sure of each other before they speak: no sockets here, only frames in and out.
 //!
 //! Each side says who it is ([`Hello`]), then proves that it knows the cluster's secret by a keyed hash over both
-//! hellos, then accepts the other or refuses it with the reason. Both hold a fresh random number, so that no
-//! proof can be used twice. What follows is not encrypted and not authenticated further: a network on which
+//! hellos and over who has dialled, so that nobody can pass on between two nodes what they prove. Both hellos hold
+//! a fresh random number, so that no proof can be used twice. With the proof each names the start at which it last
+//! met the other, which shows the number that it drew then ([`lineage`]): records that have forgotten that start
+//! are not those that made its promises. Then each accepts the other or refuses it with the reason. What follows is not encrypted and not authenticated further: a network on which
 //! strangers can change packets needs TLS below.
 
 use crate::config::Config;
@@ -127,31 +129,76 @@ impl Hello {
     }
 }
 
-/// The proof that `speaker` knows the secret, made for `listener`.
-pub(crate) fn prove(secret: &[u8], speaker: &Hello, listener: &Hello) -> Vec<u8> {
+/// Which part a speaker has in a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Dialler,
+    Acceptor,
+}
+
+impl Role {
+    /// That of the other side.
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Self::Dialler => Self::Acceptor,
+            Self::Acceptor => Self::Dialler,
+        }
+    }
+}
+
+/// The proof that `speaker` knows the secret, made for `listener`, and the count of starts at which it last met
+/// it, or 0.
+pub(crate) fn prove(secret: &[u8], role: Role, speaker: &Hello, listener: &Hello, met: u32) -> Vec<u8> {
     let mut buffer = Vec::new();
-    let code = code(secret, speaker, listener).finalize().into_bytes();
-    frame::write(&mut buffer, Kind::Proof, |buffer| buffer.extend_from_slice(&code))
-        .expect("a proof is short");
+    let code = code(secret, role, speaker, listener, met).finalize().into_bytes();
+    frame::write(&mut buffer, Kind::Proof, |buffer| {
+        buffer.extend_from_slice(&met.to_le_bytes());
+        buffer.extend_from_slice(&code);
+    })
+    .expect("a proof is short");
     buffer
 }
 
-/// Whether `proof` shows that `speaker` knows the secret. Takes the same time whatever is wrong with it.
-pub(crate) fn check(secret: &[u8], speaker: &Hello, listener: &Hello, proof: &[u8]) -> Result<(), String> {
-    code(secret, speaker, listener)
-        .verify_slice(proof)
-        .map_err(|_| "it does not know the cluster's secret: give all nodes the same secret_file".to_owned())
+/// Whether `proof` shows that `speaker`, which has that role, knows the secret; gives the start at which it last
+/// met the listener. Takes the same time whatever is wrong with it.
+///
+/// # Errors
+/// Why not, in words for both sides' logs.
+pub(crate) fn check(
+    secret: &[u8],
+    role: Role,
+    speaker: &Hello,
+    listener: &Hello,
+    proof: &[u8],
+) -> Result<u32, String> {
+    let why = || "it does not know the cluster's secret: give all nodes the same secret_file".to_owned();
+    let (met, proof) = proof.split_first_chunk().ok_or_else(why)?;
+    let met = u32::from_le_bytes(*met);
+    code(secret, role, speaker, listener, met).verify_slice(proof).map_err(|_| why())?;
+    Ok(met)
 }
 
-fn code(secret: &[u8], speaker: &Hello, listener: &Hello) -> Hmac<Sha256> {
+fn code(secret: &[u8], role: Role, speaker: &Hello, listener: &Hello, met: u32) -> Hmac<Sha256> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("a key may have any length");
     mac.update(b"meridian node to node 1");
+    mac.update(if role == Role::Dialler { b"d" } else { b"a" });
+    mac.update(&met.to_le_bytes());
     for hello in [speaker, listener] {
         let frame = hello.frame();
         mac.update(&(frame.len() as u64).to_le_bytes());
         mac.update(&frame);
     }
     mac
+}
+
+/// The frame that shows which number the speaker drew at the start that the listener has named, if it can tell.
+pub(crate) fn lineage(drawn: Option<u64>) -> Vec<u8> {
+    let mut buffer = Vec::new();
+    frame::write(&mut buffer, Kind::Lineage, |buffer| {
+        buffer.extend(drawn.into_iter().flat_map(u64::to_le_bytes));
+    })
+    .expect("a number is short");
+    buffer
 }
 
 /// The frame that accepts the other side.
@@ -219,16 +266,19 @@ pub(crate) mod tests {
         let config = config();
         let (a, b) = (Hello::new(&config, 0, LIFE, 1), Hello::new(&config, 1, LIFE, 2));
         let proof = |secret: &[u8], a: &Hello, b: &Hello| {
-            let bytes = prove(secret, a, b);
+            let bytes = prove(secret, Role::Dialler, a, b, 5);
             frame::read(&bytes, frame::HANDSHAKE_LIMIT).unwrap().unwrap().content.to_vec()
         };
         let good = proof(b"sixteen bytes!!!", &a, &b);
-        assert!(check(b"sixteen bytes!!!", &a, &b, &good).is_ok());
+        let check = |secret, a, b, proof: &[u8]| check(secret, Role::Dialler, a, b, proof);
+        assert_eq!(check(b"sixteen bytes!!!", &a, &b, &good), Ok(5));
+        let passed_on = super::check(b"sixteen bytes!!!", Role::Acceptor, &a, &b, &good);
+        assert!(passed_on.is_err(), "a proof of one that dialled, passed on as that of one that was dialled");
         assert!(check(b"another secret!!", &a, &b, &good).is_err());
         assert!(check(b"sixteen bytes!!!", &b, &a, &good).is_err(), "a reflected proof");
         let again = Hello { nonce: 3, ..b.clone() };
         assert!(check(b"sixteen bytes!!!", &a, &again, &good).is_err(), "a replayed proof");
-        assert!(check(b"sixteen bytes!!!", &a, &b, &good[..31]).is_err());
+        assert!(check(b"sixteen bytes!!!", &a, &b, &good[..35]).is_err());
         assert!(check(b"sixteen bytes!!!", &a, &b, b"").is_err());
     }
 

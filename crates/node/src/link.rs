@@ -31,6 +31,8 @@ pub(crate) struct Link {
     dirty: bool,
     /// The socket is full; whoever waits for it will flush again.
     pub(crate) blocked: bool,
+    /// The task that waits for it; it ends with the connection.
+    pub(crate) waiting: Option<AbortHandle>,
     /// More than this does not wait here.
     limit: usize,
     /// Emulated distance, one way.
@@ -78,6 +80,7 @@ impl Link {
             sent: 0,
             dirty: false,
             blocked: false,
+            waiting: None,
             limit,
             delay,
             under_way: VecDeque::new(),
@@ -122,6 +125,9 @@ impl Link {
         self.sent = 0;
         self.dirty = false;
         self.blocked = false;
+        if let Some(task) = self.waiting.take() {
+            task.abort();
+        }
         self.under_way.clear();
         self.under_way_bytes = 0;
     }

@@ -13,6 +13,7 @@ use crate::link::Written;
 use crate::placement::NodeIndex;
 use crate::session::{Host, Session, SessionId};
 use bytes::{Buf, BytesMut};
+use meridian_protocol::clock::Micros;
 use meridian_store::{Batch, Store, StoreError};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,10 +23,32 @@ use std::rc::Rc;
 use std::task::Waker;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle, spawn_local};
 
 /// A node as its tasks share it.
 pub(crate) type SharedNode = Rc<RefCell<Node>>;
+
+/// Runs a task of the node. Should it panic, the node stops: it must not go on without the task.
+pub(crate) fn spawn(node: &SharedNode, task: impl Future<Output = ()> + 'static) -> JoinHandle<()> {
+    let watch = Watch(node.clone());
+    spawn_local(async move {
+        let _watch = watch;
+        task.await;
+    })
+}
+
+/// Tells the node if it is dropped by a panic.
+struct Watch(SharedNode);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Ok(mut node) = self.0.try_borrow_mut()
+        {
+            node.on_panic();
+        }
+    }
+}
 
 /// All of a node.
 pub(crate) struct Node {
@@ -58,6 +81,8 @@ struct Connection {
     /// Wakes the reading task when the session wants input again.
     reader: Option<Waker>,
     task: Option<AbortHandle>,
+    /// The task that waits for a full socket.
+    waiting: Option<AbortHandle>,
 }
 
 /// A socket that was full: wait until it can be written to, then say so to the node.
@@ -78,15 +103,22 @@ pub(crate) enum Whose {
 /// The keys of the host's own facts begin so.
 const INCARNATION: &[u8] = b"hincarnation";
 const MET: &[u8] = b"hmet ";
+/// Before the count of starts, big-endian: the number that the process drew at that start.
+const START: &[u8] = b"hstart ";
 
 const CONFIG: &[u8] = b"hconfig";
 
-/// Reads how often the node has started on a store, counts this start and makes that durable. `config_hash` must
-/// be the one that the records were made under.
+/// The count of starts that clocks have room for.
+const STARTS: u32 = 0xff_ffff;
+/// Of so many starts the numbers are kept: a node that was last met before these is not let in again.
+const STARTS_KEPT: u32 = 1 << 16;
+
+/// Reads how often the node has started on a store, counts this start and makes that durable, together with the
+/// number that this process has drawn. `config_hash` must be the one that the records were made under.
 ///
 /// # Errors
 /// If the store cannot be read or written, or was made under another configuration.
-pub(crate) fn count_start(store: &mut dyn Store, config_hash: u64) -> Result<u32, StoreError> {
+pub(crate) fn count_start(store: &mut dyn Store, config_hash: u64, process: u64) -> Result<u32, StoreError> {
     let mut made_under = config_hash;
     store.for_each(CONFIG, &mut |_, value| {
         made_under = value.try_into().map_or(0, u64::from_le_bytes);
@@ -101,16 +133,24 @@ pub(crate) fn count_start(store: &mut dyn Store, config_hash: u64) -> Result<u32
     store.for_each(INCARNATION, &mut |_, value| {
         incarnation = value.try_into().map_or(u32::MAX, u32::from_le_bytes);
     })?;
-    if incarnation >= 0xff_ffff {
+    if incarnation >= STARTS {
         return Err(StoreError::Record("the count of starts is damaged or used up".to_owned()));
     }
     incarnation += 1;
     let mut batch = Batch::new();
     batch.put(INCARNATION, &incarnation.to_le_bytes());
     batch.put(CONFIG, &config_hash.to_le_bytes());
+    batch.put(&start_key(incarnation), &process.to_le_bytes());
+    if let Some(old) = incarnation.checked_sub(STARTS_KEPT) {
+        batch.delete(&start_key(old));
+    }
     store.commit(&batch)?;
     store.sync()?;
     Ok(incarnation)
+}
+
+fn start_key(incarnation: u32) -> Vec<u8> {
+    [START, &incarnation.to_be_bytes()].concat()
 }
 
 /// Reads whom the node has met. Whoever cannot be read must not be forgotten, so that is an error.
@@ -186,6 +226,7 @@ impl Node {
             blocked: false,
             reader: None,
             task: None,
+            waiting: None,
         });
         Ok(id)
     }
@@ -218,6 +259,18 @@ impl Node {
         self.deliver();
     }
 
+    /// Takes up that a client sends nothing more; it may still await answers.
+    pub(crate) fn on_input_ended(&mut self, id: SessionId) {
+        if self.connection(id).is_none() {
+            return;
+        }
+        if let Some(connection) = &mut self.connections[id.slot] {
+            connection.session.on_input_ended(&mut self.core);
+        }
+        self.touch(id.slot);
+        self.deliver();
+    }
+
     /// Ends a client's connection.
     pub(crate) fn close(&mut self, id: SessionId) {
         if self.connection(id).is_none() {
@@ -227,7 +280,7 @@ impl Node {
             connection.session.on_closed(&mut self.core);
             self.core.close_session(id);
             self.free.push(id.slot);
-            if let Some(task) = connection.task {
+            for task in [connection.task, connection.waiting].into_iter().flatten() {
                 task.abort();
             }
         }
@@ -262,12 +315,38 @@ impl Node {
 
     // Other nodes.
 
+    /// The count of starts at which the node called `name` was last met; 0 if it never was.
+    pub(crate) fn last_met(&self, name: &str) -> u32 {
+        self.met.get(name).map_or(0, |life| life.incarnation)
+    }
+
+    /// The number that this node's process drew at a start, if its records tell.
+    pub(crate) fn drawn_at(&self, incarnation: u32) -> Option<u64> {
+        if incarnation == self.life.incarnation {
+            return Some(self.life.process);
+        }
+        let mut drawn = None;
+        let read = self.store.as_ref()?.for_each(&start_key(incarnation), &mut |_, value| {
+            drawn = value.try_into().ok().map(u64::from_le_bytes);
+        });
+        read.ok().and(drawn)
+    }
+
     /// Decides whether the process that said `hello` may take part under its name, and remembers it for good.
+    /// Asked which number it drew at the start `asked`, it has shown `drawn`: a count of starts alone would be
+    /// made good by starting again and again.
     ///
     /// # Errors
     /// Why not, in words for both sides' logs.
-    pub(crate) fn meet(&mut self, hello: &Hello) -> Result<(), String> {
+    pub(crate) fn meet(&mut self, hello: &Hello, asked: u32, drawn: Option<u64>) -> Result<(), String> {
         let (name, life) = (&hello.node, hello.life);
+        if life.incarnation == 0 || life.incarnation > STARTS {
+            return Err(format!(
+                "'{name}' says that it has started {} times, and 1 to {STARTS} are possible: \
+                 start it on its own data directory, undamaged",
+                life.incarnation
+            ));
+        }
         if let Some(known) = self.met.get(name) {
             if known.identity != life.identity {
                 return Err(format!(
@@ -284,6 +363,15 @@ impl Node {
             }
             if *known == life {
                 return Ok(());
+            }
+            if asked != known.incarnation {
+                return Err(format!("'{name}' was met over another connection meanwhile: it will try again"));
+            }
+            if drawn != Some(known.process) {
+                return Err(format!(
+                    "'{name}' cannot show that its records contain its start {asked}, at which it was met: \
+                     its data directory is a copy, or was put back from one; start it on the original"
+                ));
             }
         }
         self.met.insert(name.clone(), life);
@@ -343,6 +431,24 @@ impl Node {
         self.core.traffic.bytes_in += count as u64;
         let now = self.core.outside.now().monotonic;
         let mut prefer = self.core.outside.links[peer].heard(now);
+        let taken = self.take_frames(peer, input, now, &mut prefer);
+        if prefer {
+            self.core.prefer();
+        }
+        // Even if the last frame was bad: those before it may have ended requests.
+        self.deliver();
+        input.advance(taken?);
+        Ok(())
+    }
+
+    /// Takes up the whole frames in `input`; gives how many bytes they took.
+    fn take_frames(
+        &mut self,
+        peer: NodeIndex,
+        input: &[u8],
+        now: Micros,
+        prefer: &mut bool,
+    ) -> Result<usize, String> {
         let mut taken = 0;
         while let Some(Frame { kind, content, size }) = frame::read(&input[taken..], frame::LIMIT)? {
             match kind {
@@ -352,20 +458,15 @@ impl Node {
                 }
                 Kind::Pong => {
                     let sent = content.try_into().map_or(now, u64::from_le_bytes);
-                    prefer |= self.core.outside.links[peer].measured(now.saturating_sub(sent));
+                    *prefer |= self.core.outside.links[peer].measured(now.saturating_sub(sent));
                 }
-                Kind::Hello | Kind::Proof | Kind::Welcome | Kind::Refused => {
+                Kind::Hello | Kind::Proof | Kind::Lineage | Kind::Welcome | Kind::Refused => {
                     return Err("it shook hands twice".to_owned());
                 }
             }
             taken += size;
         }
-        input.advance(taken);
-        if prefer {
-            self.core.prefer();
-        }
-        self.deliver();
-        Ok(())
+        Ok(taken)
     }
 
     /// A message that makes no sense is dropped and counted, and the first ones are logged.
@@ -414,6 +515,7 @@ impl Node {
         if prefer {
             self.core.prefer();
         }
+        self.deliver();
         self.core.refresh();
         let timeout = self.core.shared().tunables.timeout_s.saturating_mul(1_000_000);
         if timeout > 0 {
@@ -460,6 +562,18 @@ impl Node {
         full
     }
 
+    /// Says which task waits for a full socket, so that it ends with the connection: the other side may never
+    /// read.
+    pub(crate) fn waits(&mut self, whose: Whose, task: AbortHandle) {
+        match whose {
+            Whose::Client(id) => match self.connection(id) {
+                Some(connection) => connection.waiting = Some(task),
+                None => task.abort(),
+            },
+            Whose::Peer(peer) => self.core.outside.links[peer].waiting = Some(task),
+        }
+    }
+
     /// Says that a socket that was full can be written to.
     pub(crate) fn on_writable(&mut self, whose: Whose) {
         match whose {
@@ -504,7 +618,8 @@ impl Node {
             self.close(id);
             return None;
         }
-        if connection.reader.is_some() || !connection.session.input().is_empty() {
+        let session = &mut connection.session;
+        if connection.reader.is_some() || session.input_ended() || !session.input().is_empty() {
             held_up.push(slot);
         }
         None
@@ -546,6 +661,13 @@ impl Node {
         {
             self.fail(&error);
         }
+    }
+
+    /// Notes that a task has panicked, and with it machines may be half changed: nothing leaves any more.
+    pub(crate) fn on_panic(&mut self) {
+        self.failure
+            .get_or_insert_with(|| "a task panicked: start it again, and report what it printed".to_owned());
+        self.news.notify_one();
     }
 
     fn fail(&mut self, error: &StoreError) {

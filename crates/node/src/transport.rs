@@ -3,11 +3,12 @@
 //! Two nodes share one connection; the one that stands first in the configuration dials.
 
 use crate::frame::{self, Frame, HANDSHAKE_LIMIT, Kind};
-use crate::handshake::{self, Hello, printable};
-use crate::node::SharedNode;
+use crate::handshake::{self, Hello, Role, printable};
+use crate::node::{SharedNode, spawn};
 use crate::placement::NodeIndex;
 use bytes::{Buf, BytesMut};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -15,12 +16,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
-use tokio::task::{JoinHandle, spawn_local};
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, sleep_until, timeout};
 
 /// How long a node may take to say who it is.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// How many may be about to say so at once: strangers must not use up memory.
+/// How many may be about to say so at once: strangers must not use up memory. One more takes the place of the
+/// oldest, so that those who say nothing keep out nobody who does.
 const STRANGERS: usize = 64;
 /// Between two attempts to connect: at first, and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -50,7 +52,8 @@ impl From<std::io::Error> for Failure {
 
 /// Accepts connections of other nodes for ever.
 pub(crate) async fn listen(node: SharedNode, listener: TcpListener) {
-    let strangers = Rc::new(Cell::new(0));
+    let strangers = Rc::new(RefCell::new(VecDeque::<(u64, AbortHandle)>::new()));
+    let mut last = 0;
     let log = Rc::new(RefusalLog::default());
     loop {
         let (stream, from) = match listener.accept().await {
@@ -62,23 +65,33 @@ pub(crate) async fn listen(node: SharedNode, listener: TcpListener) {
                 continue;
             }
         };
-        if strangers.get() >= STRANGERS {
-            continue;
-        }
-        strangers.set(strangers.get() + 1);
-        let (node, strangers, log) = (node.clone(), strangers.clone(), log.clone());
-        spawn_local(async move {
-            let met = shake_hands(&node, stream, None).await;
-            strangers.set(strangers.get() - 1);
-            match met {
-                Ok(met) => drop(talk(&node, met)),
-                Err(Failure::Refused(why)) => log.say(&format!("refused the node at {}", from.ip()), &why),
-                Err(Failure::RefusesUs(why)) => {
-                    log.say(&format!("the node at {} refused this one", from.ip()), &why);
+        last += 1;
+        let number = last;
+        let task = {
+            let (at, strangers, log) = (node.clone(), strangers.clone(), log.clone());
+            let greet = async move {
+                let met = shake_hands(&at, stream, None).await;
+                strangers.borrow_mut().retain(|(other, _)| *other != number);
+                match met {
+                    Ok(met) => drop(talk(&at, met)),
+                    Err(Failure::Refused(why)) => {
+                        log.say(&format!("refused the node at {}", from.ip()), &why);
+                    }
+                    Err(Failure::RefusesUs(why)) => {
+                        log.say(&format!("the node at {} refused this one", from.ip()), &why);
+                    }
+                    Err(Failure::Unreachable(why)) => tracing::debug!("{from} did not shake hands: {why}"),
                 }
-                Err(Failure::Unreachable(why)) => tracing::debug!("{from} did not shake hands: {why}"),
-            }
-        });
+            };
+            spawn(&node, greet).abort_handle()
+        };
+        let mut strangers = strangers.borrow_mut();
+        strangers.push_back((number, task));
+        if strangers.len() > STRANGERS
+            && let Some((_, oldest)) = strangers.pop_front()
+        {
+            oldest.abort();
+        }
     }
 }
 
@@ -188,15 +201,28 @@ async fn introduce(
             let why = format!("'{}' answers at the address of '{wanted}': correct its 'peer'", theirs.node);
             return Err(Failure::Refused(why));
         }
+        if expected.is_none() && peer > node.core.outside.me {
+            let (it, me) = (&theirs.node, &mine.node);
+            return Err(Failure::Refused(format!(
+                "'{it}' dials, and '{me}', which stands before it, should"
+            )));
+        }
         if node.core.is_cut(peer) {
             return Err(Failure::Unreachable("the way there is cut".to_owned()));
         }
         peer
     };
-    stream.write_all(&handshake::prove(&secret, &mine, &theirs)).await?;
+    let role = if expected.is_some() { Role::Dialler } else { Role::Acceptor };
+    let asked = node.borrow().last_met(&theirs.node);
+    stream.write_all(&handshake::prove(&secret, role, &mine, &theirs, asked)).await?;
     let proof = next(stream, buffer, Kind::Proof).await?;
-    handshake::check(&secret, &theirs, &mine, &proof).map_err(Failure::Refused)?;
-    node.borrow_mut().meet(&theirs).map_err(Failure::Refused)?;
+    let checked = handshake::check(&secret, role.other(), &theirs, &mine, &proof);
+    let asked_by_it = checked.map_err(Failure::Refused)?;
+    let drawn = node.borrow().drawn_at(asked_by_it);
+    stream.write_all(&handshake::lineage(drawn)).await?;
+    let drawn = next(stream, buffer, Kind::Lineage).await?;
+    let drawn = drawn.try_into().ok().map(u64::from_le_bytes);
+    node.borrow_mut().meet(&theirs, asked, drawn).map_err(Failure::Refused)?;
     stream.write_all(&handshake::welcome()).await?;
     next(stream, buffer, Kind::Welcome).await?;
     Ok(peer)
@@ -229,7 +255,7 @@ fn talk(node: &SharedNode, met: Met) -> JoinHandle<()> {
     let Met { peer, mut reader, writer, mut buffer } = met;
     let serial = node.borrow_mut().peer_connected(peer, writer);
     if let Some((writer, under_way)) = node.borrow().core.outside.links[peer].emulation() {
-        spawn_local(deliver_later(node.clone(), peer, serial, writer, under_way));
+        spawn(node, deliver_later(node.clone(), peer, serial, writer, under_way));
     }
     let reading = {
         let node = node.clone();
@@ -248,7 +274,7 @@ fn talk(node: &SharedNode, met: Met) -> JoinHandle<()> {
             }
         }
     };
-    let task = spawn_local({
+    let task = spawn(node, {
         let node = node.clone();
         async move {
             let why = reading.await;
@@ -289,7 +315,15 @@ async fn deliver_later(
         while !rest.is_empty() {
             match writer.try_write(rest) {
                 Ok(count) => rest = &rest[count..],
-                Err(e) if e.kind() == ErrorKind::WouldBlock => drop(writer.writable().await),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => tokio::select! {
+                    _ = writer.writable() => {}
+                    // More sets out, or the connection is given up: the other side may never read.
+                    () = under_way.notified() => {
+                        if !node.borrow().core.outside.links[peer].is_connected(serial) {
+                            return;
+                        }
+                    }
+                },
                 // The task that reads from the connection notices too.
                 Err(_) => return,
             }

@@ -7,11 +7,12 @@ use crate::controls::Controls;
 use crate::core::Core;
 use crate::handshake::Life;
 use crate::link::{HEARTBEAT, Link};
-use crate::node::{self, Node, SharedNode};
+use crate::node::{self, Full, Node, SharedNode, spawn};
 use crate::outside::Outside;
 use crate::placement::{NodeIndex, Placement};
 use crate::transport;
 use meridian_store::{Batch, Log, Options, Stamp, Store, StoreError};
+use rustix::process::{Resource, getrlimit};
 use std::cell::RefCell;
 use std::io;
 use std::net::TcpListener;
@@ -19,7 +20,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::task::spawn_local;
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
 /// Why a node could not start, or had to stop.
@@ -81,6 +81,9 @@ pub(crate) enum Ready {
 /// How long a node awaits others before it says that it serves.
 const SOON: Duration = Duration::from_secs(2);
 
+/// Open files that clients must leave to other nodes, the log and the runtime.
+const FILES_KEPT: usize = 64;
+
 /// Binds an address.
 ///
 /// # Errors
@@ -117,14 +120,14 @@ pub(crate) fn run(
         let durability = config.durability;
         let region = config.nodes[me].region;
         let node = Rc::new(RefCell::new(make(config, me, &delays, controls.clone())?));
-        spawn_local(flush(node.clone()));
-        spawn_local(alarms(node.clone()));
-        spawn_local(ticks(node.clone()));
+        spawn(&node, flush(node.clone()));
+        spawn(&node, alarms(node.clone()));
+        spawn(&node, ticks(node.clone()));
         if let Durability::Interval(span) = durability {
-            spawn_local(syncs(node.clone(), span));
+            spawn(&node, syncs(node.clone(), span));
         }
         if let Some(controls) = controls {
-            spawn_local(async move {
+            spawn(&node, async move {
                 let mut ticks = interval(Duration::from_millis(5));
                 ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
                 loop {
@@ -133,12 +136,12 @@ pub(crate) fn run(
                 }
             });
         }
-        spawn_local(transport::listen(node.clone(), peer));
+        spawn(&node, transport::listen(node.clone(), peer));
         let nodes = node.borrow().config.nodes.len();
         for other in me + 1..nodes {
-            spawn_local(transport::dial(node.clone(), other));
+            spawn(&node, transport::dial(node.clone(), other));
         }
-        spawn_local(clients::listen(node.clone(), client));
+        spawn(&node, clients::listen(node.clone(), client));
         let serving = serve(&node, ready, on_ready);
         tokio::select! {
             () = stop => {}
@@ -150,11 +153,14 @@ pub(crate) fn run(
 
 /// Opens the store and makes the node.
 fn make(
-    config: Config,
+    mut config: Config,
     me: NodeIndex,
     delays: &[Duration],
     controls: Option<Arc<Controls>>,
 ) -> Result<Node, NodeError> {
+    // All nodes of an embedded cluster share the process.
+    let sharing = if controls.is_some() { config.nodes.len() } else { 1 };
+    cap_connections(&mut config, sharing);
     let random = || {
         getrandom::u64().map_err(|error| NodeError::System {
             what: "draw a random number",
@@ -162,6 +168,7 @@ fn make(
         })
     };
     let mut identity = u128::from(random()?) << 64 | u128::from(random()?);
+    let process = random()?;
     let mut incarnation = 1;
     let mut store: Option<Box<dyn Store>> = None;
     if config.durability != Durability::Memory
@@ -172,16 +179,30 @@ fn make(
         let options = Options { sync_each: config.durability == Durability::Fsync, ..Options::default() };
         let mut log = Log::open(path, &stamp, options)?;
         identity = log.identity();
-        incarnation = node::count_start(&mut log, config.hash())?;
+        incarnation = node::count_start(&mut log, config.hash(), process)?;
         store = Some(Box::new(log));
     }
-    let life = Life { identity: ((identity >> 64) as u64, identity as u64), incarnation, process: random()? };
+    let life = Life { identity: ((identity >> 64) as u64, identity as u64), incarnation, process };
     let links = delays.iter().map(|delay| Link::new(config.limits.peer_buffer, *delay)).collect();
     let batch = store.is_some().then(Batch::new);
     let (clock, placement) = (Clock::new(config.clock_error), Placement::new(&config));
     let outside = Outside::new(clock, me, incarnation, placement, links, batch);
     let core = Core::new(&config, outside, store.as_deref(), controls)?;
     Ok(Node::new(config, core, store, life)?)
+}
+
+/// Serves no more clients than there can be open files: a node without any left cannot meet others or write its
+/// log.
+fn cap_connections(config: &mut Config, sharing: usize) {
+    let Some(files) = getrlimit(Resource::Nofile).current else { return };
+    let most = usize::try_from(files).unwrap_or(usize::MAX).saturating_sub(FILES_KEPT) / sharing.max(1);
+    if config.limits.connections > most {
+        tracing::warn!(
+            "serves {most} clients at once, not {}, as {files} files may be open: raise the limit (ulimit -n)",
+            config.limits.connections
+        );
+        config.limits.connections = most;
+    }
 }
 
 /// Says when the node is ready, and ends when it cannot go on.
@@ -233,12 +254,17 @@ async fn flush(node: SharedNode) {
         wanted.notified().await;
         let full = node.borrow_mut().flush();
         for full in full {
-            let node = node.clone();
-            spawn_local(async move {
-                // An error shows at the next write.
-                drop(full.writer.writable().await);
-                node.borrow_mut().on_writable(full.whose);
-            });
+            let Full { writer, whose } = full;
+            let waiting = {
+                let node = node.clone();
+                async move {
+                    // An error shows at the next write.
+                    drop(writer.writable().await);
+                    node.borrow_mut().on_writable(whose);
+                }
+            };
+            let task = spawn(&node, waiting).abort_handle();
+            node.borrow_mut().waits(whose, task);
         }
     }
 }
@@ -277,5 +303,23 @@ async fn syncs(node: SharedNode, span: Duration) {
     loop {
         ticks.tick().await;
         node.borrow_mut().sync();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handshake::tests::config;
+
+    #[test]
+    fn clients_leave_open_files_to_the_node() {
+        let files = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| files as usize);
+        let mut config = config();
+        config.limits.connections = usize::MAX;
+        cap_connections(&mut config, 1);
+        assert!(files == usize::MAX || config.limits.connections == files - FILES_KEPT);
+        config.limits.connections = 3;
+        cap_connections(&mut config, 1);
+        assert_eq!(config.limits.connections, 3);
     }
 }

@@ -285,11 +285,16 @@ fn read_cluster(
     if let Some(file) = section.optional(faults, "secret_file", string) {
         let path = directory.join(&file.value);
         match std::fs::read(&path) {
-            Ok(bytes) => secret = bytes.trim_ascii().to_vec(),
+            Ok(bytes) => {
+                secret = bytes.trim_ascii().to_vec();
+                if secret.len() < 16 {
+                    faults.add(
+                        file.at,
+                        "secret_file: the secret is shorter than 16 bytes, and could be guessed",
+                    );
+                }
+            }
             Err(e) => faults.add(file.at, format!("secret_file: cannot read {}: {e}", path.display())),
-        }
-        if (1..16).contains(&secret.len()) {
-            faults.add(file.at, "secret_file: the secret is shorter than 16 bytes, and could be guessed");
         }
     }
     section.finish(faults, "id and secret_file");
@@ -558,6 +563,18 @@ connections = 5
         assert_eq!(config.clock_error, Some(Duration::from_millis(2)));
         assert_eq!(config.timeouts.operation, Duration::from_secs(3));
         assert_eq!((config.limits.value, config.limits.connections), (1 << 20, 5));
+    }
+
+    #[test]
+    fn an_empty_or_short_secret_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let text = GOOD.replace("id = \"demo\"", "id = \"demo\"\nsecret_file = \"secret\"");
+        for (secret, is_good) in
+            [("", false), (" \n", false), ("too short", false), ("sixteen bytes!!!\n", true)]
+        {
+            std::fs::write(directory.path().join("secret"), secret).unwrap();
+            assert_eq!(Config::parse(&text, directory.path()).is_ok(), is_good, "{secret:?}");
+        }
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct Session {
     input: BytesMut,
     /// How far the first of them is understood.
     parser: Parser,
+    /// The client sends nothing more.
+    ended: bool,
     state: State,
 }
 
@@ -111,7 +113,7 @@ impl Session {
             errors: 0,
             closing: false,
         };
-        Self { input: BytesMut::new(), parser: Parser::default(), state }
+        Self { input: BytesMut::new(), parser: Parser::default(), ended: false, state }
     }
 
     /// The session's number.
@@ -161,6 +163,7 @@ impl Session {
             match self.parser.parse(&self.input, host.shared().tunables.max_bulk_len) {
                 Ok(false) => {
                     self.input.advance(self.parser.forget());
+                    self.state.closing = self.ended;
                     break;
                 }
                 Ok(true) => {
@@ -177,6 +180,17 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// Takes up that the client sends nothing more: the session ends when what it has sent is answered.
+    pub fn on_input_ended(&mut self, host: &mut impl Host) {
+        self.ended = true;
+        self.on_input(host);
+    }
+
+    /// Whether the client sends nothing more.
+    pub fn input_ended(&self) -> bool {
+        self.ended
     }
 
     /// Takes up the end of a request that this session submitted.

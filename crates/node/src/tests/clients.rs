@@ -89,6 +89,53 @@ fn too_many_clients_are_told_so() {
 }
 
 #[test]
+fn whoever_ends_its_input_still_gets_its_answers() {
+    let cluster = Cluster::start_all(None);
+    let mut client = cluster.client(0);
+    client.send(b"SET a 1\r\nINCR a\r\nGET a\r\nGET half");
+    client.stream.get_mut().shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!([client.answer(), client.answer(), client.answer()], ["OK", "2", "2"]);
+    assert_eq!(client.answer(), "(closed)");
+    // Also if there are more than wait at once, and if nothing was asked.
+    assert_eq!(cluster.client(0).ask(&format!("SET big {}", "x".repeat(60_000))), "OK");
+    let mut greedy = cluster.client(0);
+    greedy.send(&b"GET big\r\n".repeat(200));
+    greedy.stream.get_mut().shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answers = Vec::new();
+    greedy.stream.read_to_end(&mut answers).unwrap();
+    assert_eq!(answers.len(), 200 * ("$60000\r\n".len() + 60_000 + 2));
+    let mut silent = cluster.client(0);
+    silent.stream.get_mut().shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(silent.answer(), "(closed)");
+}
+
+#[test]
+fn a_renamed_session_keeps_its_machine() {
+    let cluster = Cluster::start_all(None);
+    let mut client = cluster.client(0);
+    assert_eq!(client.ask("SELECT 1"), "OK");
+    for name in ["a", "b", "c"] {
+        assert_eq!(client.ask(&format!("CLIENT SETNAME {name}")), "OK");
+        assert_eq!(client.ask("SET key 1"), "OK");
+    }
+    // Another under the first name shares the machine; one under the last does not.
+    let machines = |cluster: &Cluster| {
+        let status = cluster.client(0).ask("MERIDIAN.STATUS");
+        status.lines().find(|line| line.starts_with("keyspace_db1_clients:")).unwrap().to_owned()
+    };
+    let mut before = machines(&cluster);
+    for (name, is_new) in [("a", false), ("c", true)] {
+        let mut other = cluster.client(0);
+        assert_eq!(other.ask("SELECT 1"), "OK");
+        assert_eq!(other.ask(&format!("CLIENT SETNAME {name}")), "OK");
+        assert_eq!(other.ask("GET key"), "1");
+        let now = machines(&cluster);
+        assert_eq!(now != before, is_new, "{name}");
+        before = now;
+    }
+}
+
+#[test]
 fn operations_of_a_minority_end_in_time_with_the_right_word() {
     let mut cluster = Cluster::new(None);
     cluster.config.timeouts.operation = Duration::from_millis(700);

@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::core::Core;
 use crate::handshake::tests::LIFE;
 use crate::link::Link;
-use crate::node::Node;
+use crate::node::{Node, spawn};
 use crate::outside::Outside;
 use crate::placement::Placement;
 use meridian_store::{Batch, Memory, Store, StoreError};
@@ -88,11 +88,40 @@ impl Store for Watching {
     }
 }
 
-/// One region alone, its node driven by hand: gives what the store saw, and what the client was told.
-fn set_on_a_lonely_node(broken: bool) -> (Vec<&'static str>, String, Option<String>) {
+/// The node of one region alone.
+fn lonely_node(store: Option<Box<dyn Store>>) -> Node {
     let text = "[cluster]\nid = \"one\"\n[[node]]\nname = \"a\"\nregion = \"a\"\nclient = 1\npeer = 2\ndata = \"x\"\n\
                 [[keyspace]]\nnumber = 0\nmodel = \"linearizable\"\n";
     let config = Config::parse(text, Path::new("")).unwrap();
+    let links = vec![Link::new(1 << 20, Duration::ZERO)];
+    let placement = Placement::new(&config);
+    let outside = Outside::new(Clock::new(None), 0, 1, placement, links, Some(Batch::new()));
+    let core = Core::new(&config, outside, store.as_deref(), None).unwrap();
+    Node::new(config, core, store, LIFE).unwrap()
+}
+
+#[test]
+fn a_task_that_panics_fails_the_node() {
+    let node = Rc::new(RefCell::new(lonely_node(None)));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build_local(tokio::runtime::LocalOptions::default())
+        .unwrap();
+    runtime.block_on(async {
+        let other = node.clone();
+        spawn(&node, async move { drop(other.borrow()) }).await.unwrap();
+        assert_eq!(node.borrow().failure, None);
+        let other = node.clone();
+        let task = spawn(&node, async move {
+            let _changing = other.borrow_mut();
+            panic!("as a test");
+        });
+        assert!(task.await.unwrap_err().is_panic());
+    });
+    assert!(node.borrow().failure.as_ref().is_some_and(|why| why.contains("panicked")));
+}
+
+/// One region alone, its node driven by hand: gives what the store saw, and what the client was told.
+fn set_on_a_lonely_node(broken: bool) -> (Vec<&'static str>, String, Option<String>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -104,11 +133,7 @@ fn set_on_a_lonely_node(broken: bool) -> (Vec<&'static str>, String, Option<Stri
         let watched = client.try_clone().unwrap();
         let store = Watching { pairs: Memory::new(), client: watched, log: log.clone(), broken };
         let store: Option<Box<dyn Store>> = Some(Box::new(store));
-        let links = vec![Link::new(1 << 20, Duration::ZERO)];
-        let placement = Placement::new(&config);
-        let outside = Outside::new(Clock::new(None), 0, 1, placement, links, Some(Batch::new()));
-        let core = Core::new(&config, outside, store.as_deref(), None).unwrap();
-        let mut node = Node::new(config, core, store, LIFE).unwrap();
+        let mut node = lonely_node(store);
         let (_reader, writer) = stream.into_split();
         let id = node.open(writer, peer, address).ok().unwrap();
         let waker = std::task::Waker::noop();

@@ -151,12 +151,14 @@ fn check_header(bytes: &[u8], number: u64) -> Result<(), String> {
 
 /// Looks behind a broken record for one that was written when the broken one was already durable.
 fn record_that_relies_on(bytes: &[u8], number: u64, broken: usize) -> Option<usize> {
+    // What was preallocated and never written is zeros, and no record begins in them.
+    let written = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     let mut sums = None;
-    (broken + 1..bytes.len().saturating_sub(RECORD - 1)).find(|&at| {
+    (broken + 1..written.min(bytes.len().saturating_sub(RECORD - 1))).find(|&at| {
         let head = &bytes[at..at + RECORD];
-        let (synced, payload_at) = (u64_at(head, 16), at + RECORD);
         // Cheap tests first: few places pass them unless someone wrote values that look like records.
         let Some(kind) = Kind::of(head) else { return false };
+        let (synced, payload_at) = (u64_at(head, 16), at + RECORD);
         if synced <= broken as u64
             || synced > at as u64
             || u64_at(head, 8) > (bytes.len() - payload_at) as u64
