@@ -212,3 +212,62 @@ fn an_older_peers_results_do_not_replace_newer_ones_on_disk() {
     }
     assert_eq!(stored, vec![2]);
 }
+
+/// Five replicas; the coordinator and one more are gone. What is the rmw's base? (Gryff's 3 of 5 can't tell.)
+fn recovered_by_one(second_had_it: bool) -> Proposal {
+    let mut recoverer = replica(1, 5);
+    let key = Bytes::from("k");
+    let id = InstanceId { index: 1, row: Region(0) };
+    let base = super::instance::Base::of(&version("old", 1));
+    let initial = Attributes { dependencies: vec![0; 5], base };
+    let from = |region: u8| Address::Replica(group(5).replica(0, Region(region)));
+    let pre_accept = Message::PreAccept {
+        key: key.clone(),
+        id,
+        rmw: Box::new(rmw(1, 0, 1)),
+        initial: Box::new(initial.clone()),
+        partner: None,
+        dependency: None,
+    };
+    step(&mut recoverer, at(1), from(0), pre_accept);
+    let mut effects: Effects<Message, Record> = Effects::default();
+    recoverer.on_wake(at(2_000_000), &mut effects);
+    let ballot = effects.sends.iter().find_map(|(_, message)| match message {
+        Message::Recover { ballot, .. } => Some(*ballot),
+        _ => None,
+    });
+    let ballot = ballot.expect("it takes the instance up");
+    let unchanged = Instance {
+        phase: Phase::PreAccepted,
+        proposal: Proposal { rmw: Some(Box::new(rmw(1, 0, 1))), attributes: initial.clone() },
+        initial: Some(initial),
+        ..Instance::unknown()
+    };
+    let second = if second_had_it { unchanged } else { Instance::unknown() };
+    // The third holds a newer write and has never seen the instance.
+    for (region, instance) in [(2, second), (3, Instance::unknown())] {
+        let report = Box::new(instance.report());
+        let reply = Message::RecoverReply { key: key.clone(), id, ballot, report };
+        for (_, message) in step(&mut recoverer, at(2_000_001), from(region), reply) {
+            if let Message::Accept { proposal, .. } = message {
+                return *proposal;
+            }
+        }
+    }
+    panic!("a majority has promised")
+}
+
+/// All but one of those asked had pre-accepted unchanged: the rmw may have been committed, executed and read, so
+/// its base must stay, whatever newer write is about.
+#[test]
+fn a_base_that_may_have_been_committed_is_kept() {
+    let proposal = recovered_by_one(true);
+    assert!(proposal.rmw.is_some());
+    assert_eq!(proposal.attributes.base.carstamp, version("old", 1).carstamp);
+}
+
+/// Two had not: it was not committed, and a write that completed before it began may be newer than its base.
+#[test]
+fn a_base_that_may_be_stale_is_not_kept() {
+    assert_eq!(recovered_by_one(false), Proposal::default());
+}
