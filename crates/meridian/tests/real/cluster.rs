@@ -109,6 +109,7 @@ fn a_process_that_forgot_is_refused_by_name() {
     // In memory mode a restart always forgets.
     let more = "[timeouts]\noperation = \"1500ms\"\n";
     let mut cluster = Cluster::start(Plan { durability: "memory", more, ..Plan::default() });
+    cluster.wait_met(3);
     assert_eq!(cluster.client(0).call(&["SET", "k", "v"]), Value::ok());
     cluster.kill([2]);
     refused(&cluster, 2);
@@ -116,6 +117,7 @@ fn a_process_that_forgot_is_refused_by_name() {
 
     // With records it forgets when its directory is gone.
     let mut cluster = Cluster::start(Plan { more, ..Plan::default() });
+    cluster.wait_met(3);
     cluster.kill([2]);
     std::fs::remove_dir_all(cluster.data(2)).unwrap();
     refused(&cluster, 2);

@@ -239,6 +239,16 @@ impl Cluster {
         text
     }
 
+    /// Waits until each of the first `count` nodes has met each other one. `ready` comes earlier: it asks for a majority.
+    pub(crate) fn wait_met(&self, count: u16) {
+        wait_for("all nodes have met", Duration::from_secs(10), || {
+            (0..count).all(|index| {
+                let status = format!("{:?}", self.client(index).call(&["MERIDIAN.STATUS"]));
+                status.matches("state=up").count() == usize::from(count) - 1
+            })
+        });
+    }
+
     /// A node's name.
     pub(crate) fn name(&self, index: u16) -> String {
         let (region, number) = (index / self.plan.nodes_per_region, index % self.plan.nodes_per_region);
