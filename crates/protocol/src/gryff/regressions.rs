@@ -141,17 +141,18 @@ fn states_that_nops_have_set_apart_come_together() {
         Message::Commit { key: key.clone(), id: id(2), proposal: proposal() },
     );
     assert_eq!((&a.chain(&key).executed, &b.chain(&key).executed), (&vec![0, 0, 1], &vec![0, 1, 0]));
-    for (to, from, row) in [(&mut b, 0, 1), (&mut a, 1, 2)] {
-        let ask =
-            Message::Recover { key: key.clone(), id: id(row), ballot: Ballot { counter: 2, leader: from } };
-        let sent = step(to, at(3), from_replica(from), ask);
-        let [(_, state @ Message::KeyState { .. })] = &sent[..] else { panic!("{sent:?}") };
-        let mut other = replica(2, 3);
-        step(&mut other, at(4), from_replica(0), state.clone());
-    }
-    let (of_a, of_b) = (a.chain(&key).state(), b.chain(&key).state());
-    assert!(a.chain(&key).adopt(of_b).is_some());
-    assert!(b.chain(&key).adopt(of_a).is_some());
+    // Each asks for what it lacks, and is sent the other's state instead.
+    let ask = |leader, row| Message::Recover {
+        key: key.clone(),
+        id: id(row),
+        ballot: Ballot { counter: 2, leader },
+    };
+    let of_b = step(&mut b, at(3), from_replica(0), ask(0, 1));
+    let of_a = step(&mut a, at(3), from_replica(1), ask(1, 2));
+    let [(_, of_b @ Message::KeyState { .. })] = &of_b[..] else { panic!("{of_b:?}") };
+    let [(_, of_a @ Message::KeyState { .. })] = &of_a[..] else { panic!("{of_a:?}") };
+    step(&mut a, at(4), from_replica(1), of_b.clone());
+    step(&mut b, at(4), from_replica(0), of_a.clone());
     assert_eq!(a.chain(&key).state(), b.chain(&key).state());
     assert_eq!(a.chain(&key).executed, vec![0, 1, 1]);
 }
