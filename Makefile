@@ -6,7 +6,7 @@ PYTHON := .venv/bin/python
 SIM := --profile sim
 BINARY = $(or $(CARGO_TARGET_DIR),target)/sim/meridian
 
-.PHONY: help run test test-long fuzz bench interop setup lint unit planted python docs clean
+.PHONY: help run test test-long fuzz bench bench-check interop setup lint unit planted python pages docs clean
 
 help: ## List what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,12 +23,15 @@ test-long: ## The longer runs: 200 seeds an engine, planted bugs over many seeds
 	@tests/setup.sh
 	@tests/stages.py test-long
 
-fuzz: ## Coverage-guided fuzzing of the RESP parser and the wire decoder (nightly and cargo-fuzz; SECONDS_EACH=60)
+fuzz: ## Coverage-guided fuzzing of the RESP parser, the wire decoder and the readers of histories (nightly and cargo-fuzz; SECONDS_EACH=60)
 	@tests/fuzz.sh
 
 bench: ## Three real nodes under load, in memory and with fsync, beside a plain Redis
 	$(CARGO) build --release --locked --package meridian
 	tests/bench.py
+
+bench-check: ## How fast the checker judges histories of a million operations, and in how much memory
+	$(CARGO) bench --manifest-path benches/Cargo.toml
 
 interop: ## go-redis, ioredis and jedis against a running cluster
 	$(CARGO) build $(SIM) --locked --package meridian
@@ -52,6 +55,10 @@ planted: ## Each planted bug is found by name
 python: setup ## redis-py, redis-cli and redis-benchmark against a running cluster
 	$(CARGO) build $(SIM) --locked --package meridian
 	$(PYTHON) tests/interop/clients.py $(BINARY)
+
+pages: setup ## Pages that explain violations, in a real browser; pictures of them in target/pages
+	$(CARGO) build $(SIM) --locked --package meridian
+	$(PYTHON) tests/pages/timeline.py $(BINARY) target/pages
 
 docs: ## Documentation of the code builds without a warning
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked

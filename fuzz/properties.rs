@@ -1,6 +1,7 @@
 //! What must hold for any bytes whatever. `make fuzz` looks for bytes that break it, guided by coverage; `make
 //! test` tries the corpus and 100,000 seeded mutations of it (crates/meridian/tests/mutations.rs).
 
+use meridian_check::history::{self, Format};
 use meridian_node::frame::{self, Kind as Frame};
 use meridian_node::resp::parse::{Parser, ProtocolError};
 use meridian_node::resp::table::{self, Kind};
@@ -128,5 +129,32 @@ fn frames(data: &[u8]) {
             }
             rest = &rest[frame.size..];
         }
+    }
+}
+
+/// A history file: whatever is made of it, reading it does not panic, and what is understood can be written in the
+/// house's own format and read back.
+pub(crate) fn history(data: &[u8]) {
+    let detected = Format::detect(std::path::Path::new("h"), data);
+    for (_, format) in Format::ALL {
+        match history::read(data, format) {
+            Ok(read) => {
+                let mut written = Vec::new();
+                history::write(&read.events, &mut written).expect("memory takes all that is written");
+                let again = history::read(written.as_slice(), Format::Native).map(|again| again.events);
+                assert_eq!(again.as_ref(), Ok(&read.events), "written by {format}, it is another");
+            }
+            Err(faults) => {
+                assert!(!faults.is_empty(), "{format} refuses without a reason");
+                assert!(
+                    faults.is_sorted_by_key(|fault| fault.line),
+                    "{format} tells faults in the order of lines"
+                );
+            }
+        }
+    }
+    // What is meant as a history of our own is never taken for another's.
+    if history::read(data, Format::Native).is_ok_and(|history| !history.events.is_empty()) {
+        assert_eq!(detected, Format::Native);
     }
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the tests need beside Rust: redis-server and redis-cli to compare with, redis-py in .venv.
+# Installs what the tests need beside Rust: redis-server and redis-cli to compare with, a browser, and in .venv what
+# drives both from Python.
 # On Debian as root it installs packages; elsewhere it says what is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,6 +11,8 @@ command -v redis-server >/dev/null && command -v redis-cli >/dev/null && command
 command -v python3 >/dev/null || missing+=(python3)
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 command -v cc >/dev/null || missing+=(gcc libc6-dev)
+command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||
+    missing+=(chromium)
 
 if [ ${#missing[@]} -gt 0 ]; then
     if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
@@ -29,8 +32,8 @@ if [ ${#missing[@]} -gt 0 ]; then
     fi
 fi
 
-if ! .venv/bin/python -c 'import redis' 2>/dev/null || ! cmp -s tests/requirements.txt .venv/requirements.txt; then
-    echo "setup: redis-py in .venv"
+if ! .venv/bin/python -c 'import redis, playwright' 2>/dev/null || ! cmp -s tests/requirements.txt .venv/requirements.txt; then
+    echo "setup: redis-py and playwright in .venv"
     rm -rf .venv
     python3 -m venv .venv
     .venv/bin/pip install --quiet --disable-pip-version-check --requirement tests/requirements.txt

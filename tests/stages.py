@@ -30,6 +30,7 @@ STAGES = {
         ("build", 8, [CARGO, "test", *SIM, "--workspace", "--no-run"], {}),
         ("unit, simulation, real processes", 6, [CARGO, "test", *SIM, "--workspace"], {}),
         ("redis-py, redis-cli, redis-benchmark", 2, [".venv/bin/python", "tests/interop/clients.py", BINARY], {}),
+        ("pages in a browser", 1, [".venv/bin/python", "tests/pages/timeline.py", BINARY], {}),
         (
             "planted bugs",
             3,

@@ -1,13 +1,14 @@
 //! Graphs of operations: what must come before what, and the shortest proof that it cannot.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A node of the graph: operations first, then the nodes of timelines.
 type Node = u32;
 
 /// Why one operation must come before another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub enum Why {
     /// The same session did one after the other had returned.
     Session,
     /// One had returned before the other was invoked, and the model keeps real time between such two.
@@ -18,20 +19,35 @@ pub(crate) enum Why {
     Saw,
     /// The other replaced what one wrote or saw.
     Replaced,
+    /// Someone after the one saw what the other wrote, so that the other must have overwritten it.
+    Hidden,
     /// A fence stands between.
     Fence,
+    /// One was in the view of the other, a read.
+    Known,
+    /// One, a read, had the other in its view and returned it over all else there.
+    Preferred,
+    /// One was in the view of a read that returned the other.
+    Passed,
+    /// The engine gave one a version below the other's.
+    Version,
 }
 
 impl Why {
     /// Words to put between two operations.
-    pub(crate) fn words(self) -> &'static str {
+    pub fn words(self) -> &'static str {
         match self {
             Self::Session => "came, in its session, before",
             Self::RealTime => "returned before the invocation of",
             Self::Message => "was told by a message to",
             Self::Saw => "was seen by",
             Self::Replaced => "was overwritten by",
+            Self::Hidden => "was hidden, from one that came after it, by",
             Self::Fence => "stands, by a fence, before",
+            Self::Known => "was known to",
+            Self::Preferred => "returned, of all that it knew, what was left by",
+            Self::Passed => "was known to a read that returned what was left by",
+            Self::Version => "has a lower version than",
         }
     }
 }
@@ -40,18 +56,39 @@ impl Why {
 /// lie in cycles, those through so many of them hold one that is short enough to read.
 const SAMPLE: usize = 400;
 
-/// A directed graph, built edge by edge and then asked once for a cycle.
-#[derive(Debug)]
+/// A directed graph, built edge by edge. Its first nodes are operations.
+#[derive(Clone, Debug)]
 pub(crate) struct Graph {
     operations: usize,
     nodes: usize,
     edges: Vec<(Node, Node, Why)>,
+    /// Nodes that stand for an operation in one of its roles.
+    roles: BTreeMap<Node, usize>,
 }
 
 impl Graph {
     /// A graph of so many operations, without edges.
     pub(crate) fn new(operations: usize) -> Self {
-        Self { operations, nodes: operations, edges: Vec::with_capacity(operations * 6) }
+        Self { operations, nodes: operations, edges: Vec::new(), roles: BTreeMap::new() }
+    }
+
+    /// How many nodes there are, operations included.
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    /// A new node that stands for `operation` in one of its roles.
+    pub(crate) fn role_of(&mut self, operation: usize) -> usize {
+        let node = self.nodes;
+        self.nodes += 1;
+        self.roles.insert(node as Node, operation);
+        node
+    }
+
+    /// A new node that stands for no operation: a place for many edges to meet.
+    pub(crate) fn joint(&mut self) -> usize {
+        self.nodes += 1;
+        self.nodes - 1
     }
 
     /// `before` must come before `after`.
@@ -84,29 +121,60 @@ impl Graph {
     }
 
     /// A shortest cycle, as operations each with the reason why it comes before the next (the last before the
-    /// first), or `None` if all can be put into one order.
-    pub(crate) fn cycle(&self) -> Option<Vec<(usize, Why)>> {
-        let adjacency = Adjacency::new(self.nodes, &self.edges);
+    /// first), or `None` if all can be put into one order. `invoked` is when an operation began: a cycle goes back
+    /// in time somewhere, and it is from there that it is looked for. It is told from its earliest operation on.
+    pub(crate) fn cycle(&self, invoked: impl Fn(usize) -> i64) -> Option<Vec<(usize, Why)>> {
+        let adjacency = self.adjacency();
         let stuck = adjacency.in_cycles();
-        (0..self.operations)
-            .filter(|&op| stuck[op])
-            .take(SAMPLE)
-            .filter_map(|op| adjacency.shortest_cycle(op as Node, &stuck))
-            .map(|cycle| self.without_timelines(&cycle))
-            .min_by_key(Vec::len)
+        let mut starts: Vec<(i64, usize)> = Vec::new();
+        for op in (0..self.operations).filter(|op| stuck[*op]) {
+            let nexts = adjacency.after(op).filter(|next| *next < self.operations && stuck[*next]);
+            let back = nexts.map(|next| invoked(op).saturating_sub(invoked(next))).max();
+            starts.push((back.unwrap_or(i64::MIN), op));
+        }
+        starts.sort_by_key(|(back, op)| (Reverse(*back), *op));
+        let mut shortest: Option<Vec<(usize, Why)>> = None;
+        for (tried, (_, op)) in starts.into_iter().enumerate() {
+            if tried >= SAMPLE && shortest.is_some() {
+                break;
+            }
+            // An operation between two cycles is in none itself.
+            let Some(cycle) = adjacency.shortest_cycle(op as Node, &stuck, self.operations) else { continue };
+            let cycle = self.without_timelines(&cycle);
+            if shortest.as_ref().is_none_or(|shortest| cycle.len() < shortest.len()) {
+                shortest = Some(cycle);
+            }
+        }
+        let mut cycle = shortest?;
+        let first = (0..cycle.len()).min_by_key(|at| (invoked(cycle[*at].0), cycle[*at].0));
+        cycle.rotate_left(first.unwrap_or(0));
+        Some(cycle)
+    }
+
+    /// Edges ordered by where they start, to walk along.
+    pub(crate) fn adjacency(&self) -> Adjacency {
+        Adjacency::new(self.nodes, &self.edges)
+    }
+
+    /// The same edges, to walk against their direction.
+    pub(crate) fn backwards(&self) -> Adjacency {
+        let edges: Vec<(Node, Node, Why)> =
+            self.edges.iter().map(|(from, to, why)| (*to, *from, *why)).collect();
+        Adjacency::new(self.nodes, &edges)
     }
 
     fn without_timelines(&self, cycle: &[(Node, Why)]) -> Vec<(usize, Why)> {
-        cycle
-            .iter()
-            .filter(|(node, _)| (*node as usize) < self.operations)
-            .map(|(node, why)| (*node as usize, *why))
-            .collect()
+        let operation = |node: Node| match self.roles.get(&node) {
+            Some(operation) => Some(*operation),
+            None => Some(node as usize).filter(|node| *node < self.operations),
+        };
+        cycle.iter().filter_map(|(node, why)| Some((operation(*node)?, *why))).collect()
     }
 }
 
 /// Edges ordered by where they start.
-struct Adjacency {
+#[derive(Debug)]
+pub(crate) struct Adjacency {
     starts: Vec<u32>,
     targets: Vec<(Node, Why)>,
 }
@@ -134,6 +202,43 @@ impl Adjacency {
         self.starts.len() - 1
     }
 
+    /// Where the edges from `node` lead.
+    pub(crate) fn after(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        self.of(node as Node).iter().map(|(to, _)| *to as usize)
+    }
+
+    /// The same with reasons.
+    pub(crate) fn reasons(&self, node: usize) -> impl Iterator<Item = (usize, Why)> + '_ {
+        self.of(node as Node).iter().map(|(to, why)| (*to as usize, *why))
+    }
+
+    /// For each node how many edges lead to it.
+    pub(crate) fn incoming(&self) -> Vec<u32> {
+        let mut incoming = vec![0_u32; self.nodes()];
+        for (to, _) in &self.targets {
+            incoming[*to as usize] += 1;
+        }
+        incoming
+    }
+
+    /// All nodes in an order that follows every edge, or `None` if there is a cycle.
+    pub(crate) fn topological(&self) -> Option<Vec<usize>> {
+        let mut incoming = self.incoming();
+        let mut order: Vec<usize> = (0..self.nodes()).filter(|node| incoming[*node] == 0).collect();
+        let mut next = 0;
+        while next < order.len() {
+            let node = order[next];
+            next += 1;
+            for to in self.after(node) {
+                incoming[to] -= 1;
+                if incoming[to] == 0 {
+                    order.push(to);
+                }
+            }
+        }
+        (order.len() == self.nodes()).then_some(order)
+    }
+
     fn of(&self, node: Node) -> &[(Node, Why)] {
         let node = node as usize;
         &self.targets[self.starts[node] as usize..self.starts[node + 1] as usize]
@@ -142,10 +247,7 @@ impl Adjacency {
     /// Which nodes are left when all that is before everything else has been taken away, again and again, and
     /// then all that is after everything else: those between or in cycles.
     fn in_cycles(&self) -> Vec<bool> {
-        let mut incoming = vec![0_u32; self.nodes()];
-        for (to, _) in &self.targets {
-            incoming[*to as usize] += 1;
-        }
+        let mut incoming = self.incoming();
         let mut ready: Vec<Node> = (0..self.nodes() as Node).filter(|&n| incoming[n as usize] == 0).collect();
         let mut order = 0;
         let mut stuck = vec![true; self.nodes()];
@@ -188,28 +290,48 @@ impl Adjacency {
         }
     }
 
-    fn shortest_cycle(&self, start: Node, within: &[bool]) -> Option<Vec<(Node, Why)>> {
+    /// A cycle through `start` with the fewest operations: steps to nodes that are none cost nothing.
+    fn shortest_cycle(&self, start: Node, within: &[bool], operations: usize) -> Option<Vec<(Node, Why)>> {
         let mut from: Vec<Option<(Node, Why)>> = vec![None; self.nodes()];
-        let mut queue = VecDeque::from([start]);
-        while let Some(node) = queue.pop_front() {
-            for &(to, why) in self.of(node).iter().filter(|(to, _)| within[*to as usize]) {
-                if from[to as usize].is_none() {
-                    from[to as usize] = Some((node, why));
-                    queue.push_back(to);
-                }
+        let mut near = VecDeque::from([start]);
+        let mut done = vec![false; self.nodes()];
+        while let Some(node) = near.pop_front() {
+            if std::mem::replace(&mut done[node as usize], node != start) {
+                continue;
             }
-            if let Some((node, why)) = from[start as usize] {
-                let mut cycle = vec![(node, why)];
-                while cycle[cycle.len() - 1].0 != start {
-                    let (node, _) = cycle[cycle.len() - 1];
-                    cycle.push(from[node as usize].expect("the search came to this node from another"));
+            for &(to, why) in self.of(node).iter().filter(|(to, _)| within[*to as usize]) {
+                let costs = (to as usize) < operations;
+                if done[to as usize] || (costs && from[to as usize].is_some()) {
+                    continue;
                 }
-                cycle.reverse();
-                return Some(cycle);
+                from[to as usize] = Some((node, why));
+                if to == start {
+                    return Some(path_back(start, &from));
+                }
+                if costs {
+                    near.push_back(to);
+                } else {
+                    near.push_front(to);
+                }
             }
         }
         None
     }
+}
+
+/// The way that a search took from `start` back to it.
+fn path_back(start: Node, from: &[Option<(Node, Why)>]) -> Vec<(Node, Why)> {
+    let mut cycle = Vec::new();
+    let mut at = start;
+    while let Some((node, why)) = from[at as usize] {
+        cycle.push((node, why));
+        if node == start {
+            break;
+        }
+        at = node;
+    }
+    cycle.reverse();
+    cycle
 }
 
 #[cfg(test)]
@@ -222,9 +344,12 @@ mod tests {
         for op in 0..3 {
             graph.edge(op, op + 1, Why::Session);
         }
-        assert_eq!(graph.cycle(), None);
+        assert_eq!(graph.cycle(|op| op as i64), None);
         graph.edge(3, 1, Why::Saw);
-        assert_eq!(graph.cycle().unwrap(), [(1, Why::Session), (2, Why::Session), (3, Why::Saw)]);
+        assert_eq!(
+            graph.cycle(|op| op as i64).unwrap(),
+            [(1, Why::Session), (2, Why::Session), (3, Why::Saw)]
+        );
     }
 
     #[test]
@@ -234,7 +359,7 @@ mod tests {
             graph.edge(op, (op + 1) % 6, Why::Session);
         }
         graph.edge(4, 3, Why::Saw);
-        assert_eq!(graph.cycle().unwrap().len(), 2);
+        assert_eq!(graph.cycle(|op| op as i64).unwrap().len(), 2);
     }
 
     #[test]
@@ -243,8 +368,8 @@ mod tests {
         // 0 ends at 5; 1 begins at 5 (no order), 2 begins at 6.
         graph.timeline(vec![(5, 0)], vec![(5, 1), (6, 2)], Why::RealTime);
         graph.edge(1, 0, Why::Saw);
-        assert_eq!(graph.cycle(), None);
+        assert_eq!(graph.cycle(|op| op as i64), None);
         graph.edge(2, 1, Why::Saw);
-        assert_eq!(graph.cycle().unwrap(), [(0, Why::RealTime), (2, Why::Saw), (1, Why::Saw)]);
+        assert_eq!(graph.cycle(|op| op as i64).unwrap(), [(0, Why::RealTime), (2, Why::Saw), (1, Why::Saw)]);
     }
 }

@@ -1,7 +1,7 @@
 //! A history in the form in which models judge it: numbers for names, and each access normalised.
 
-use meridian_protocol::history::{Ended, Event, Kind, Mode, Witness};
-use std::collections::HashMap;
+use meridian_protocol::history::{Ended, Event, Kind, Mode};
+use std::collections::{BTreeMap, HashMap};
 
 /// An operation's index among all.
 pub(crate) type Op = usize;
@@ -11,9 +11,6 @@ pub(crate) type Value = u32;
 
 /// The value of a key that nothing has written, or that was deleted.
 pub(crate) const ABSENT: Value = 0;
-
-/// `(ts, id, rmwc)`, in lexicographic order.
-pub(crate) type Carstamp = (u64, u64, u32);
 
 /// The time at which an operation returned that never did.
 pub(crate) const NEVER: i64 = i64::MAX;
@@ -71,6 +68,13 @@ pub(crate) struct Operations<'h> {
     pub(crate) services: usize,
     /// Operations by their id.
     pub(crate) by_id: HashMap<u64, Op>,
+    /// Sessions cut into chains in which each operation returned before the next was invoked: one a session,
+    /// more where it had several operations outstanding, and one for each operation that never returned.
+    pub(crate) lanes: Vec<Vec<Op>>,
+    /// The lanes of each session, without operations that never returned.
+    lanes_of: Vec<Vec<u32>>,
+    /// For operations that messages had reached, whose results they carried.
+    messages: BTreeMap<Op, Vec<Op>>,
     values: Vec<&'h str>,
 }
 
@@ -96,7 +100,11 @@ impl<'h> Operations<'h> {
             });
         }
         let (sessions, services) = (names.sessions.len(), names.services.len());
-        Ok(Self {
+        let lanes = Lanes::new(&all, sessions);
+        let mut operations = Self {
+            messages: BTreeMap::new(),
+            lanes: lanes.lanes,
+            lanes_of: lanes.of_session,
             events,
             all,
             keys: names.named_keys,
@@ -104,23 +112,84 @@ impl<'h> Operations<'h> {
             services,
             by_id,
             values: names.named_values,
-        })
+        };
+        operations.deliver();
+        Ok(operations)
     }
 
-    /// The first operation that ended ok, touched a key, and carries no witness that fits.
-    pub(crate) fn first_without_witness(&self) -> Option<Op> {
-        (0..self.all.len()).find(|&op| {
-            let touches = self.all[op].touches.len();
-            self.all[op].is_ok() && touches > 0 && (touches > 1 || self.witness(op).is_none())
-        })
+    /// Whose results had reached the session by a message when `op` was invoked, unless an earlier operation of the
+    /// session that ended ok knew them.
+    pub(crate) fn told(&self, op: Op) -> &[Op] {
+        self.messages.get(&op).map_or(&[], Vec::as_slice)
     }
 
-    /// The carstamp that the operation's event carries.
-    pub(crate) fn witness(&self, op: Op) -> Option<Carstamp> {
-        match self.events[op].witness {
-            Some(Witness::Cs(cs)) => Some(cs),
-            _ => None,
+    /// A message is known to all that its receiver's session invokes from then on, even if the operation that it
+    /// is noted at fails; and a sender whose operation failed tells what its session knew.
+    fn deliver(&mut self) {
+        let mut receivers: Vec<Op> =
+            (0..self.all.len()).filter(|op| !self.events[*op].after.is_empty()).collect();
+        if receivers.is_empty() {
+            return;
         }
+        let mut sessions: Vec<Vec<Op>> = vec![Vec::new(); self.sessions];
+        for (op, operation) in self.all.iter().enumerate() {
+            sessions[operation.session].push(op);
+        }
+        for ops in sessions.iter_mut().chain([&mut receivers]) {
+            ops.sort_by_key(|op| self.all[*op].invoke);
+        }
+        for receiver in receivers {
+            let operation = &self.all[receiver];
+            let senders = self.senders(receiver);
+            let session = &sessions[operation.session];
+            let next = session.partition_point(|op| self.all[*op].invoke <= operation.invoke);
+            let mut known = operation.returned;
+            let mut hear = vec![receiver];
+            for &later in &session[next..] {
+                if known < self.all[later].invoke {
+                    break;
+                }
+                known = known.min(self.all[later].returned);
+                hear.push(later);
+            }
+            for op in hear {
+                self.messages.entry(op).or_default().extend(&senders);
+            }
+        }
+    }
+
+    fn senders(&self, receiver: Op) -> Vec<Op> {
+        let mut senders = Vec::new();
+        for sender in self.events[receiver].after.iter().filter_map(|id| self.by_id.get(id).copied()) {
+            senders.push(sender);
+            senders.extend(self.known_to_sender(sender, receiver));
+            if !self.all[sender].is_ok() {
+                senders.extend(self.told(sender));
+            }
+        }
+        senders
+    }
+
+    /// The last operations of a sender's session that had returned when it could send: before it returned itself if
+    /// it did. Where a session has several operations outstanding that is more than came before the sender.
+    fn known_to_sender(&self, sender: Op, receiver: Op) -> impl Iterator<Item = Op> + '_ {
+        let latest = self.events[sender].returned.unwrap_or(self.all[sender].invoke.saturating_sub(1));
+        let sent = latest.min(self.all[receiver].invoke.saturating_sub(1));
+        self.lanes_of[self.all[sender].session].iter().filter_map(move |lane| {
+            let lane = &self.lanes[*lane as usize];
+            let before = lane.partition_point(|other| self.all[*other].returned <= sent);
+            before.checked_sub(1).map(|last| lane[last]).filter(|last| *last != sender)
+        })
+    }
+
+    /// The last operations of its session that returned before `op` was invoked.
+    pub(crate) fn previous_in_session(&self, op: Op) -> impl Iterator<Item = Op> + '_ {
+        let operation = &self.all[op];
+        self.lanes_of[operation.session].iter().filter_map(move |lane| {
+            let lane = &self.lanes[*lane as usize];
+            let before = lane.partition_point(|other| self.all[*other].returned_before(operation));
+            before.checked_sub(1).map(|last| lane[last])
+        })
     }
 
     /// How a person reads the operation: `op 7 (p1: r x=3 w x=4)`.
@@ -167,6 +236,39 @@ fn shortened(value: &str) -> String {
     let head: String = value.chars().take(10).collect();
     let tail: String = value.chars().skip(length - 10).collect();
     format!("{head}…{tail}")
+}
+
+struct Lanes {
+    lanes: Vec<Vec<Op>>,
+    of_session: Vec<Vec<u32>>,
+}
+
+impl Lanes {
+    fn new(all: &[Operation], sessions: usize) -> Self {
+        let mut by_time: Vec<Op> = (0..all.len()).collect();
+        by_time.sort_by_key(|op| (all[*op].invoke, all[*op].returned));
+        let mut lanes: Vec<Vec<Op>> = Vec::new();
+        let mut of_session: Vec<Vec<u32>> = vec![Vec::new(); sessions];
+        for op in by_time {
+            // What never returned comes before nothing: a lane of its own, which is nobody's past.
+            if all[op].returned == NEVER {
+                lanes.push(vec![op]);
+                continue;
+            }
+            let own = &mut of_session[all[op].session];
+            let free = own.iter().copied().find(|lane| {
+                let lane: &Vec<Op> = &lanes[*lane as usize];
+                lane.last().is_none_or(|last| all[*last].returned_before(&all[op]))
+            });
+            let lane = free.unwrap_or_else(|| {
+                lanes.push(Vec::new());
+                own.push(lanes.len() as u32 - 1);
+                lanes.len() as u32 - 1
+            });
+            lanes[lane as usize].push(op);
+        }
+        Self { lanes, of_session }
+    }
 }
 
 #[derive(Default)]

@@ -14,7 +14,7 @@ fn search_and_witness_agree_on_small_histories() {
     let mut disagreements = Vec::new();
     for seed in 0..10_000 {
         let events = random_history(&mut Pcg64Mcg::seed_from_u64(seed));
-        for (index, (_, model)) in Model::ALL.into_iter().enumerate() {
+        for (index, model) in [Model::Linearizable, Model::Rsc].into_iter().enumerate() {
             let searched = by_search(model, &events);
             let witnessed =
                 witnesses(&events).any(|witnessed| by_witness(model, &witnessed).verdict == Verdict::Holds);

@@ -1,51 +1,50 @@
 //! `meridian check`: judges recorded histories.
 
+mod explain;
+mod transform;
+
 use crate::fault::{Ended, Fault, Verdict};
+use meridian_check::history::{self, Format, History};
 use meridian_check::{Judgement, Model};
-use meridian_protocol::history::Event;
 use serde::Serialize;
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 /// Judge recorded histories: do they obey the consistency models named?
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Models to judge by, separated by commas, or 'all': linearizable, rsc
-    #[arg(long, value_name = "M[,M...]|all", value_delimiter = ',', required = true)]
+    #[arg(long, value_name = "M[,M...]|all", value_delimiter = ',', required = true, help = help_of_models())]
     model: Vec<String>,
-    /// History files, one JSON object a line; each is judged for itself
+    /// History files; each is judged for itself
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Draw what violates a model (not built yet: refused)
+    /// What the files are: native, jepsen or porcupine; by default each file's beginning and name tell
+    #[arg(long, value_name = "FORMAT", value_parser = format_named)]
+    format: Option<Format>,
+    /// Write a page that shows why models are violated: the operations that have no order, on a timeline
     #[arg(long, value_name = "OUT.html")]
     explain: Option<PathBuf>,
+    /// Write the equivalent history that is linearizable (strictly serializable), if rsc (rss) holds
+    #[arg(long, value_name = "OUT.jsonl")]
+    transform: Option<PathBuf>,
     /// Print one JSON object a line instead of columns
     #[arg(long)]
     json: bool,
 }
 
-/// Models that `check` is to judge one day, by the names that interfaces promise.
-const NOT_BUILT: [&str; 18] = [
-    "sequential",
-    "strict-serializable",
-    "rss",
-    "rss-per-service",
-    "rsc-per-service",
-    "po-serializable",
-    "serializable",
-    "causal",
-    "causal-rot",
-    "ryw",
-    "mr",
-    "mw",
-    "wfr",
-    "tcc-spec",
-    "tcc-closed",
-    "eventual",
-    "osc",
-    "vv-regularity",
-];
+fn help_of_models() -> String {
+    format!("Models to judge by, separated by commas, or 'all': {}", names_of_models())
+}
+
+fn names_of_models() -> String {
+    Model::ALL.map(|(name, _)| name).join(", ")
+}
+
+fn format_named(name: &str) -> Result<Format, String> {
+    Format::named(name)
+        .ok_or_else(|| format!("choose one of {}", Format::ALL.map(|(name, _)| name).join(", ")))
+}
 
 /// One line of the output.
 #[derive(Serialize)]
@@ -68,16 +67,22 @@ pub(crate) fn run(options: &Options) -> Ended {
         }
     }
     if all {
-        models = Model::ALL.iter().map(|(_, model)| *model).collect();
+        models = Model::ALL.map(|(_, model)| model).into();
     }
-    if let Some(path) = &options.explain {
-        let what = format!("--explain {}", path.display());
-        faults.push(Fault::new(what, "not built yet", "read the reason that each line gives"));
+    if (options.explain.is_some() || options.transform.is_some()) && options.files.len() > 1 {
+        faults.push(Fault::new("--explain, --transform", "they are about one history", "name one file"));
+    }
+    if options.transform.is_some() && !matches!(models[..], [Model::Rsc | Model::Rss]) {
+        faults.push(Fault::new(
+            "--transform",
+            "it needs one model to start from",
+            "add --model rsc or --model rss",
+        ));
     }
     let mut histories = Vec::new();
     for path in &options.files {
-        match read(path) {
-            Ok(events) => histories.push((path, events)),
+        match read(path, options.format) {
+            Ok(history) => histories.push((path, history)),
             Err(more) => faults.extend(more),
         }
     }
@@ -86,40 +91,59 @@ pub(crate) fn run(options: &Options) -> Ended {
     }
 
     let mut verdict = Verdict::Fine;
-    for (path, events) in &histories {
-        if events.is_empty() {
-            eprintln!(
-                "meridian: {}: the history is empty: it obeys every model and proves nothing",
-                path.display()
-            );
-        }
+    for (path, history) in &histories {
+        warn(path, history);
+        let mut violated = Vec::new();
         for model in &models {
-            let judgement = meridian_check::check(*model, events);
+            let judgement = history.judge(*model);
+            violated.extend((judgement.verdict == meridian_check::Verdict::Violated).then_some(*model));
+            print_line(options, path, *model, &judgement);
             // Asked about everything, no single answer is a failure.
             if !all {
                 verdict = verdict.and(verdict_of(&judgement));
+                faults.extend(not_applicable(path, *model, &judgement));
             }
-            print_line(options, path, *model, &judgement);
+        }
+        if let Some(out) = &options.explain {
+            explain::write(out, &violated, &history.events)?;
+        }
+        if let Some(out) = &options.transform {
+            verdict = verdict.and(transform::write(options, out, models[0], &history.events)?);
         }
     }
-    Ok(verdict)
+    if faults.is_empty() { Ok(verdict) } else { Err(faults) }
 }
 
 fn model_named(name: &str) -> Result<Model, Fault> {
-    let known = || Model::ALL.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     Model::named(name).ok_or_else(|| {
-        let why = if NOT_BUILT.contains(&name) { "not built yet" } else { "no model is called so" };
-        Fault::new(format!("--model {name}"), why, format!("choose one of {}, or all", known()))
+        let way_out = format!("choose one of {}, or all", names_of_models());
+        Fault::new(format!("--model {name}"), "no model is called so", way_out)
     })
 }
 
-fn read(path: &Path) -> Result<Vec<Event>, Vec<Fault>> {
-    let fault = |why: String, way_out: &str| Fault::new(path.display().to_string(), why, way_out);
-    let file = File::open(path)
-        .map_err(|error| vec![fault(error.to_string(), "name a history file, one JSON object a line")])?;
-    meridian_check::history::read(BufReader::new(file)).map_err(|faults| {
-        faults.iter().map(|f| fault(f.to_string(), "mend the line or leave it out")).collect()
+fn read(path: &Path, format: Option<Format>) -> Result<History, Vec<Fault>> {
+    let unreadable = |error| vec![Fault::new(path.display().to_string(), error, "name a history file")];
+    let mut input = BufReader::new(File::open(path).map_err(unreadable)?);
+    let beginning = input.fill_buf().map_err(unreadable)?;
+    let format = format.unwrap_or_else(|| Format::detect(path, beginning));
+    history::read(input, format).map_err(|faults| {
+        let fault = |fault: &history::Fault| {
+            let what = format!("{}: line {}", path.display(), fault.line);
+            Fault::new(what, &fault.reason, &fault.remedy)
+        };
+        faults.iter().map(fault).collect()
     })
+}
+
+/// Says what a person should know about a history that can be judged all the same.
+fn warn(path: &Path, history: &History) {
+    let path = path.display();
+    if history.events.is_empty() {
+        eprintln!("meridian: {path}: the history is empty: it obeys every model and proves nothing");
+    }
+    for warning in &history.warnings {
+        eprintln!("meridian: {path}: {warning}");
+    }
 }
 
 fn verdict_of(judgement: &Judgement) -> Verdict {
@@ -127,7 +151,21 @@ fn verdict_of(judgement: &Judgement) -> Verdict {
         meridian_check::Verdict::Holds => Verdict::Fine,
         meridian_check::Verdict::Violated => Verdict::Negative,
         meridian_check::Verdict::Undecided => Verdict::Undecided,
+        meridian_check::Verdict::NotApplicable => Verdict::BadInput,
     }
+}
+
+/// Who names a model that says nothing about the history has asked the wrong question: a script must not take
+/// that for "holds".
+fn not_applicable(path: &Path, model: Model, judgement: &Judgement) -> Option<Fault> {
+    if judgement.verdict != meridian_check::Verdict::NotApplicable {
+        return None;
+    }
+    let way_out = match model.for_transactions() {
+        Some(other) => format!("name {other} instead"),
+        None => "name another model".to_owned(),
+    };
+    Some(Fault::new(format!("{}: --model {model}", path.display()), &judgement.reason, way_out))
 }
 
 fn print_line(options: &Options, path: &Path, model: Model, judgement: &Judgement) {

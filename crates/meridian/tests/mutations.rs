@@ -130,6 +130,11 @@ fn the_resp_parser_holds() {
 }
 
 #[test]
+fn the_readers_of_histories_hold() {
+    holds_for_all("history", &corpus("history"), properties::history);
+}
+
+#[test]
 fn the_wire_decoder_holds() {
     let messages = messages();
     if std::env::var_os("MERIDIAN_WRITE_CORPUS").is_some() {

@@ -110,4 +110,28 @@ pub enum Witness {
     /// `[ts, id, rmwc]`: the carstamp that a read observed, or that a write or rmw created. An rmw observed
     /// the carstamp with one rmwc less.
     Cs((u64, u64, u32)),
+    /// The commit timestamp of a read-write transaction.
+    Tc(u64),
+    /// The snapshot timestamp of a read-only transaction: it saw the newest versions that are not younger.
+    Snap(u64),
+    /// A causal put.
+    Put {
+        /// The version that it created.
+        at: Version,
+        /// Its dependencies and itself, one entry a region; empty in engines without vectors.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        vc: Vec<u64>,
+    },
+    /// A causal read.
+    Got {
+        /// The version that each read of the operation saw, in their order; `null` where the key was absent and
+        /// never written.
+        at: Vec<Option<Version>>,
+        /// The snapshot that it read, one entry a region; empty in engines without vectors.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        sv: Vec<u64>,
+    },
 }
+
+/// A version of a causal keyspace: timestamp, region, partition (or node). The greatest wins.
+pub type Version = (u64, u32, u32);

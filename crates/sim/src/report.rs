@@ -68,7 +68,7 @@ impl From<Verdict> for End {
         match verdict {
             Verdict::Holds => Self::Holds,
             Verdict::Violated => Self::Violated,
-            Verdict::Undecided => Self::Undecided,
+            Verdict::Undecided | Verdict::NotApplicable => Self::Undecided,
         }
     }
 }

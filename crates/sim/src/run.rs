@@ -27,8 +27,8 @@ const AGREEMENT_WITHIN: Micros = 30_000_000;
 /// The longest that the first phase may last: much more than any workload needs.
 const STORM_WITHIN: Micros = 3_600_000_000;
 
-/// The longest history that is also judged by search.
-const SEARCHED: usize = 60;
+/// The longest history that is also judged by search: full runs are, by far longer ones only their witnesses.
+const SEARCHED: usize = 3_000;
 
 /// What makes a full run (the fewest operations, the fewest sessions).
 const FULL: (usize, usize) = (1_000, 6);
@@ -374,6 +374,7 @@ impl<'o, E: Engine> Run<'o, E> {
             Some(contradiction) => Judgement {
                 verdict: Verdict::Violated,
                 reason: format!("no state explains this answer: {contradiction}"),
+                cycle: Vec::new(),
             },
             None => judge(model, &history),
         };
@@ -406,7 +407,7 @@ impl<'o, E: Engine> Run<'o, E> {
     }
 }
 
-/// By witness; a short history also by search, and both must say the same.
+/// By witness; a history that is not too long also by search, which must not contradict it.
 fn judge(model: Model, history: &[meridian_protocol::history::Event]) -> Judgement {
     let judgement = check::check(model, history);
     if history.len() > SEARCHED || judgement.verdict != Verdict::Holds {

@@ -1,5 +1,5 @@
 //! A short notation for histories: operations separated by `;`, each
-//! `SESSION[@SERVICE] [INVOKE,RETURN] ACCESS, ACCESS… [after NUMBER…] [cs TS ID RMWC]`, an access being
+//! `SESSION[@SERVICE] [INVOKE,RETURN] ACCESS, ACCESS… [failed] [after NUMBER…] [level NAME] [cs TS ID RMWC]`, an access being
 //! `r KEY VALUE` or `w KEY VALUE`. Value 0 is an absent key. `[5,]` is an operation that never returned. Operations
 //! are numbered from 1. `fence` in place of accesses is a fence.
 
@@ -15,7 +15,10 @@ fn event(id: u64, text: &str) -> Event {
     let (times, rest) = rest.split_once(']').expect("a closing bracket");
     let (invoke, returned) = times.split_once(',').expect("two times");
     let (rest, carstamp) = rest.split_once("cs").unwrap_or((rest, ""));
-    let (accesses, after) = rest.split_once("after").unwrap_or((rest, ""));
+    let (rest, level) = rest.split_once("level").unwrap_or((rest, ""));
+    let (rest, after) = rest.split_once("after").unwrap_or((rest, ""));
+    let (accesses, failed) =
+        rest.split_once("failed").map_or((rest, false), |(accesses, _)| (accesses, true));
     let (session, service) = session.trim().split_once('@').unwrap_or((session.trim(), ""));
     let returned: Option<i64> = returned.trim().parse().ok();
     let fence = accesses.trim() == "fence";
@@ -27,8 +30,12 @@ fn event(id: u64, text: &str) -> Event {
         ops: if fence { Vec::new() } else { accesses.split(',').map(access).collect() },
         invoke: invoke.trim().parse().expect("a time"),
         returned,
-        outcome: if returned.is_some() { Ended::Ok } else { Ended::Unknown },
-        level: None,
+        outcome: match returned {
+            _ if failed => Ended::Failed,
+            Some(_) => Ended::Ok,
+            None => Ended::Unknown,
+        },
+        level: Some(level.trim().to_string()).filter(|level| !level.is_empty()),
         after: after.split_whitespace().map(|id| id.parse().expect("an id")).collect(),
         witness: witness(carstamp),
     }

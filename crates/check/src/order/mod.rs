@@ -1,0 +1,236 @@
+//! Models that want one legal order of all operations: an order in which every read sees what the last update of
+//! its key before it left, and which keeps what the model demands.
+//!
+//! | file | what it says |
+//! |---|---|
+//! | `demands` | what each model's order must keep |
+//! | `edges` | the same, as edges between the operations of a history |
+//! | `carstamp`, `timestamp` | the order of versions that an engine's witnesses claim |
+//! | `problem`, `saturate`, `schedule` | the search for any legal order: the question, what values force, the search |
+
+mod carstamp;
+mod demands;
+mod edges;
+mod problem;
+mod saturate;
+mod schedule;
+mod timestamp;
+mod versions;
+
+use crate::graph::{Graph, Why};
+use crate::operations::{Op, Operations};
+use crate::sources::Sources;
+use crate::{Evidence, Judgement, Model};
+use demands::Demands;
+use edges::Cast;
+use problem::Problem;
+use saturate::{Chains, Saturated};
+use schedule::Found;
+use std::collections::BTreeSet;
+use versions::Versions;
+
+/// An order of the operations that `model` allows.
+///
+/// # Errors
+/// Why there is none, or that it could not be told by this evidence.
+pub(crate) fn find(
+    model: Model,
+    operations: &Operations<'_>,
+    evidence: Evidence,
+) -> Result<Vec<Op>, Judgement> {
+    let unwitnessed = || versions::first_without_witness(operations);
+    match evidence {
+        Evidence::Values => by_search(model, operations),
+        Evidence::Best if unwitnessed().is_some() => by_search(model, operations),
+        Evidence::Best => by_witness(model, operations),
+        Evidence::Witness => match unwitnessed() {
+            None => by_witness(model, operations),
+            Some(op) => Err(Judgement::undecided(format!("{} carries no witness", operations.name(op)))),
+        },
+    }
+}
+
+/// Verifies the order of versions that the witnesses claim: some order of all operations must extend it.
+///
+/// # Errors
+/// Why there is none.
+fn by_witness(model: Model, operations: &Operations<'_>) -> Result<Vec<Op>, Judgement> {
+    let Some(demands) = Demands::of(model) else {
+        return Err(Judgement::not_applicable("it wants no one order"));
+    };
+    let sources = Sources::new(operations);
+    let versions = versions::claimed(operations, &sources).map_err(Judgement::violated)?;
+    if versions.unplaced {
+        let all: Vec<Op> = (0..operations.all.len()).collect();
+        return search(demands, operations, &sources, &all, Some(&versions));
+    }
+    let mut graph = Graph::new(operations.all.len());
+    versions_in_order(&mut graph, &versions);
+    let cast =
+        Cast { operations, takes_part: &versions.takes_part, interchangeable: &versions.interchangeable };
+    demand(&mut graph, demands, &cast, &sources);
+    match graph.adjacency().topological() {
+        Some(order) => Ok(order.into_iter().filter(|op| cast.takes_part.get(*op) == Some(&true)).collect()),
+        None => Err(cyclic(operations, &graph)),
+    }
+}
+
+/// Each update comes before its readers, and all of them before the next update.
+fn versions_in_order(graph: &mut Graph, versions: &Versions) {
+    for chain in &versions.chains {
+        let mut previous: Option<&versions::Version> = None;
+        for version in chain.values() {
+            if let (Some(previous), Some(next)) = (previous, version.update) {
+                for earlier in previous.update.iter().chain(&previous.readers) {
+                    if *earlier != next {
+                        graph.edge(*earlier, next, Why::Replaced);
+                    }
+                }
+            }
+            if let Some(update) = version.update {
+                for &reader in version.readers.iter().filter(|reader| **reader != update) {
+                    graph.edge(update, reader, Why::Saw);
+                }
+            }
+            previous = Some(version);
+        }
+    }
+}
+
+fn demand(graph: &mut Graph, demands: Demands, cast: &Cast<'_>, sources: &Sources) {
+    edges::add(graph, demands, cast);
+    if demands.fences {
+        edges::add_fences(graph, cast, sources);
+    }
+}
+
+fn cyclic(operations: &Operations<'_>, graph: &Graph) -> Judgement {
+    match graph.cycle(|op| operations.all[op].invoke) {
+        Some(cycle) => Judgement::cyclic(operations, &cycle),
+        None => Judgement::undecided(
+            "the order of the operations was refused without a cycle: a defect of the checker",
+        ),
+    }
+}
+
+/// Looks for any legal order. Where the model is local, and no operation touches several keys, key by key.
+///
+/// # Errors
+/// Why there is none, or that it could not be told.
+fn by_search(model: Model, operations: &Operations<'_>) -> Result<Vec<Op>, Judgement> {
+    let Some(demands) = Demands::of(model) else {
+        return Err(Judgement::not_applicable("it wants no one order"));
+    };
+    let sources = Sources::new(operations);
+    let all: Vec<Op> = (0..operations.all.len()).collect();
+    let one_key_each = operations.all.iter().all(|operation| operation.touches.len() <= 1);
+    let told = operations.events.iter().any(|event| !event.after.is_empty());
+    if told || !(demands.local() && one_key_each) {
+        return search(demands, operations, &sources, &all, None);
+    }
+    let mut of_key: Vec<Vec<Op>> = vec![Vec::new(); operations.keys.len()];
+    for op in all {
+        if let Some(touch) = operations.all[op].touches.first() {
+            of_key[touch.key].push(op);
+        }
+    }
+    let mut undecided = None;
+    let mut orders = Vec::new();
+    for ops in of_key {
+        match search(demands, operations, &sources, &ops, None) {
+            Ok(order) => orders.push(order),
+            Err(judgement) if judgement.verdict == crate::Verdict::Violated => return Err(judgement),
+            Err(judgement) => undecided = Some(judgement),
+        }
+    }
+    match undecided {
+        Some(judgement) => Err(judgement),
+        None => merged(demands, operations, &orders),
+    }
+}
+
+/// One order of the orders of all keys, in real time: locality says that there is one.
+fn merged(demands: Demands, operations: &Operations<'_>, orders: &[Vec<Op>]) -> Result<Vec<Op>, Judgement> {
+    let mut graph = Graph::new(operations.all.len());
+    let mut takes_part = vec![false; operations.all.len()];
+    for order in orders {
+        for pair in order.windows(2) {
+            graph.edge(pair[0], pair[1], Why::Replaced);
+        }
+        for op in order {
+            takes_part[*op] = true;
+        }
+    }
+    edges::add(
+        &mut graph,
+        demands,
+        &Cast { operations, takes_part: &takes_part, interchangeable: &BTreeSet::new() },
+    );
+    match graph.adjacency().topological() {
+        Some(order) => Ok(order.into_iter().filter(|op| takes_part.get(*op) == Some(&true)).collect()),
+        None => Err(Judgement::undecided("the keys' orders do not fit together: a defect of the checker")),
+    }
+}
+
+/// An order of `chosen`, if there is one; within the order of versions that is `claimed`, if any is.
+///
+/// Where it is open who wrote what was read, sources that are sure to have happened are supposed first: an order
+/// found so is one. Only what is derived without that refuses a history.
+fn search(
+    demands: Demands,
+    operations: &Operations<'_>,
+    sources: &Sources,
+    chosen: &[Op],
+    claimed: Option<&Versions>,
+) -> Result<Vec<Op>, Judgement> {
+    let problem = Problem::new(operations, sources, chosen)?;
+    let mut graph = Graph::new(operations.all.len());
+    if let Some(versions) = claimed {
+        versions_in_order(&mut graph, versions);
+    }
+    let cast = Cast { operations, takes_part: &problem.takes_part, interchangeable: &BTreeSet::new() };
+    demand(&mut graph, demands, &cast, sources);
+    let chains = Chains::new(operations, &problem.takes_part, demands.process);
+    if problem.open().next().is_some()
+        && let Ok(order) = attempt(problem.clone(), graph.clone(), &chains, true)
+    {
+        return Ok(order);
+    }
+    attempt(problem, graph, &chains, false)
+}
+
+fn attempt(
+    mut problem: Problem<'_>,
+    mut graph: Graph,
+    chains: &Chains,
+    guess: bool,
+) -> Result<Vec<Op>, Judgement> {
+    let operations = problem.operations;
+    let mut reads: Vec<_> = problem.reads().collect();
+    let known = reads.len();
+    let mut open: Vec<_> = problem.open().collect();
+    match saturate::saturate(&mut graph, chains, &mut reads, &mut open, guess) {
+        Saturated::Fixed | Saturated::TooLong => {}
+        Saturated::Cyclic => return Err(cyclic(operations, &graph)),
+        Saturated::Unexplained(read) => {
+            return Err(Judgement::violated(format!(
+                "{} can have read {} from none of those who wrote it: each comes after it or had been overwritten",
+                operations.name(read.reader),
+                operations.key(read.key)
+            )));
+        }
+    }
+    problem.close(&reads[known..]);
+    match schedule::schedule(&problem, &graph.adjacency()) {
+        Found::Order(order) => Ok(order),
+        Found::None => {
+            let count = problem.members.len();
+            Err(Judgement::violated(format!(
+                "no order explains all of the {count} operations that took part"
+            )))
+        }
+        Found::GaveUp => Err(Judgement::undecided(
+            "no order was found within the budget of the search, and nothing that rules one out: a witness would decide it",
+        )),
+    }
+}
