@@ -50,7 +50,7 @@ unit: ## Tests of all crates, real processes and simulation included
 	$(CARGO) test $(SIM) --workspace --locked
 
 planted: ## Each planted bug is found by name
-	$(CARGO) test $(SIM) --locked --package meridian-sim --features planted-bugs --test planted
+	$(CARGO) test $(SIM) --locked --package meridian-sim --features planted-bugs --test planted --test exhaustive
 
 python: setup ## redis-py, redis-cli and redis-benchmark against a running cluster
 	$(CARGO) build $(SIM) --locked --package meridian

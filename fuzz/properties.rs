@@ -5,9 +5,9 @@ use meridian_check::history::{self, Format};
 use meridian_node::frame::{self, Kind as Frame};
 use meridian_node::resp::parse::{Parser, ProtocolError};
 use meridian_node::resp::table::{self, Kind};
-use meridian_protocol::gryff::{Message, Record};
-use meridian_protocol::machine::Record as _;
-use meridian_protocol::wire;
+use meridian_protocol::machine::Record;
+use meridian_protocol::wire::{self, Wire};
+use meridian_protocol::{epaxos, gryff};
 
 /// The longest string that is accepted, small so that the limit is met.
 const BULK_MAX: usize = 4096;
@@ -80,30 +80,37 @@ fn commands(data: &[u8], piece: usize) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolErr
 
 /// Bytes from another node or from a disk: what is understood is written out as it was understood.
 pub(crate) fn wire(data: &[u8]) {
-    if let Ok(message) = wire::decode::<Message>(data) {
-        let mut written = Vec::new();
-        wire::encode(&message, &mut written);
-        let again = wire::decode::<Message>(&written).expect("what was written can be read");
-        let mut twice = Vec::new();
-        wire::encode(&again, &mut twice);
-        // Bytes, not values: a float that is no number does not equal itself.
-        assert_eq!(written, twice);
-    }
-    // The first byte says where the key ends.
-    if let Some((length, rest)) = data.split_first() {
-        let (key, value) = rest.split_at(usize::from(*length).min(rest.len()));
-        if let Ok(record) = Record::decode(key, value) {
-            let (mut key, mut value) = (Vec::new(), Vec::new());
-            record.encode_key(&mut key);
-            if record.encode_value(&mut value) {
-                let again = Record::decode(&key, &value).expect("what was written can be read");
-                let mut twice = Vec::new();
-                again.encode_value(&mut twice);
-                assert_eq!(value, twice);
-            }
-        }
-    }
+    message::<gryff::Message>(data);
+    message::<epaxos::Message>(data);
+    record::<gryff::Record>(data);
+    record::<epaxos::Record>(data);
     frames(data);
+}
+
+fn message<M: Wire>(data: &[u8]) {
+    let Ok(message) = wire::decode::<M>(data) else { return };
+    let mut written = Vec::new();
+    wire::encode(&message, &mut written);
+    let again = wire::decode::<M>(&written).expect("what was written can be read");
+    let mut twice = Vec::new();
+    wire::encode(&again, &mut twice);
+    // Bytes, not values: a float that is no number does not equal itself.
+    assert_eq!(written, twice);
+}
+
+/// The first byte says where the key ends.
+fn record<R: Record>(data: &[u8]) {
+    let Some((length, rest)) = data.split_first() else { return };
+    let (key, value) = rest.split_at(usize::from(*length).min(rest.len()));
+    let Ok(record) = R::decode(key, value) else { return };
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    record.encode_key(&mut key);
+    if record.encode_value(&mut value) {
+        let again = R::decode(&key, &value).expect("what was written can be read");
+        let mut twice = Vec::new();
+        again.encode_value(&mut twice);
+        assert_eq!(value, twice);
+    }
 }
 
 /// Bytes on a connection between nodes: frames, in them addresses and a message.
@@ -125,7 +132,7 @@ fn frames(data: &[u8]) {
                     Ok((from, to, &[][..])),
                     "written out, they are others"
                 );
-                let _ = wire::decode::<Message>(message);
+                let _ = wire::decode::<gryff::Message>(message);
             }
             rest = &rest[frame.size..];
         }

@@ -1,7 +1,8 @@
 //! A history in the form in which models judge it: numbers for names, and each access normalised.
 
+use meridian_protocol::Map;
 use meridian_protocol::history::{Ended, Event, Kind, Mode};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// An operation's index among all.
 pub(crate) type Op = usize;
@@ -67,7 +68,7 @@ pub(crate) struct Operations<'h> {
     pub(crate) sessions: usize,
     pub(crate) services: usize,
     /// Operations by their id.
-    pub(crate) by_id: HashMap<u64, Op>,
+    pub(crate) by_id: Map<u64, Op>,
     /// Sessions cut into chains in which each operation returned before the next was invoked: one a session,
     /// more where it had several operations outstanding, and one for each operation that never returned.
     pub(crate) lanes: Vec<Vec<Op>>,
@@ -273,12 +274,12 @@ impl Lanes {
 
 #[derive(Default)]
 struct Names<'h> {
-    keys: HashMap<(&'h str, &'h str), usize>,
+    keys: Map<(&'h str, &'h str), usize>,
     named_keys: Vec<(&'h str, &'h str)>,
-    values: HashMap<&'h str, Value>,
+    values: Map<&'h str, Value>,
     named_values: Vec<&'h str>,
-    sessions: HashMap<&'h str, usize>,
-    services: HashMap<&'h str, usize>,
+    sessions: Map<&'h str, usize>,
+    services: Map<&'h str, usize>,
 }
 
 impl<'h> Names<'h> {
@@ -327,7 +328,7 @@ impl<'h> Names<'h> {
     }
 }
 
-fn number<'h>(names: &mut HashMap<&'h str, usize>, name: &'h str) -> usize {
+fn number<'h>(names: &mut Map<&'h str, usize>, name: &'h str) -> usize {
     let next = names.len();
     *names.entry(name).or_insert(next)
 }

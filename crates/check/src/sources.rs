@@ -1,8 +1,8 @@
 //! Where each read's value comes from, as far as the values tell.
 
 use crate::operations::{ABSENT, Op, Operations, Value};
+use meridian_protocol::Map;
 use meridian_protocol::history::Ended;
-use std::collections::HashMap;
 
 /// Who wrote what a read saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,13 +21,13 @@ pub(crate) enum Source {
 #[derive(Debug)]
 pub(crate) struct Sources {
     /// Every operation that may have happened and leaves this value at this key, in the history's order.
-    writers: HashMap<(usize, Value), Vec<Op>>,
+    writers: Map<(usize, Value), Vec<Op>>,
 }
 
 impl Sources {
     /// Finds who writes what. Operations that failed wrote nothing.
     pub(crate) fn new(operations: &Operations<'_>) -> Self {
-        let mut writers: HashMap<(usize, Value), Vec<Op>> = HashMap::new();
+        let mut writers: Map<(usize, Value), Vec<Op>> = Map::default();
         for (op, operation) in operations.all.iter().enumerate() {
             for touch in operation.touches.iter().filter(|_| operation.outcome != Ended::Failed) {
                 if let Some(value) = touch.write {

@@ -155,3 +155,86 @@ fn witnessed(events: &[Event], orders: &[Vec<usize>]) -> Vec<Event> {
     }
     events
 }
+
+/// The same for transactions: a search finds a legal order if and only if some choice of commit and snapshot
+/// timestamps is a witness that verifies.
+#[test]
+fn search_and_timestamps_agree_on_small_histories() {
+    const MODELS: [Model; 4] =
+        [Model::StrictSerializable, Model::Rss, Model::PoSerializable, Model::Serializable];
+    let mut counts = [[0_u32; 2]; 4];
+    for seed in 0..3_000 {
+        let events = random_transactions(&mut Pcg64Mcg::seed_from_u64(seed));
+        let choices = timestamps(&events);
+        for (index, model) in MODELS.into_iter().enumerate() {
+            let searched = by_search(model, &events);
+            let witnessed = choices.iter().any(|events| by_witness(model, events).verdict == Verdict::Holds);
+            assert_eq!(
+                searched.verdict == Verdict::Holds,
+                witnessed,
+                "seed {seed}, {model}: {}",
+                searched.reason
+            );
+            counts[index][usize::from(witnessed)] += 1;
+        }
+    }
+    println!("[violated, holds] of {MODELS:?}: {counts:?}");
+    assert!(counts.iter().flatten().all(|count| *count > 200), "{counts:?}");
+}
+
+/// Up to four transactions of up to three sessions on two keys.
+fn random_transactions(random: &mut Pcg64Mcg) -> Vec<Event> {
+    let mut events = random_history(random);
+    events.retain(|event| event.kind == Kind::Op && event.outcome == Ended::Ok);
+    events.truncate(4);
+    let ids: Vec<u64> = events.iter().map(|event| event.id).collect();
+    let written = |key: &str, events: &[Event]| -> Vec<Option<String>> {
+        let accesses = events.iter().flat_map(|event| &event.ops);
+        let writes = accesses.filter(|access| access.mode == Mode::Write && access.key == key);
+        writes.map(|access| access.value.clone()).chain([None]).collect()
+    };
+    // A second key for some, written or read.
+    for event in &mut events {
+        event.after.retain(|id| ids.contains(id));
+        let other = if event.ops[0].key == "x" { "y" } else { "x" };
+        let updates = event.ops.iter().any(|access| access.mode == Mode::Write);
+        if random.random_bool(0.6) {
+            let mode = if updates && random.random_bool(0.6) { Mode::Write } else { Mode::Read };
+            let value = (mode == Mode::Write).then(|| event.id.to_string());
+            event.ops.push(Access { mode, key: other.to_string(), value });
+        }
+    }
+    let (x, y) = (written("x", &events), written("y", &events));
+    for event in &mut events {
+        let id = Some(event.id.to_string());
+        for access in event.ops.iter_mut().filter(|access| access.mode == Mode::Read) {
+            let values = if access.key == "x" { &x } else { &y };
+            let others: Vec<_> = values.iter().filter(|value| **value != id).collect();
+            access.value.clone_from(others[random.random_range(0..others.len())]);
+        }
+    }
+    events
+}
+
+/// The history with every choice of timestamps.
+fn timestamps(events: &[Event]) -> Vec<Vec<Event>> {
+    let updates: Vec<usize> =
+        (0..events.len()).filter(|i| events[*i].ops.iter().any(|a| a.mode == Mode::Write)).collect();
+    let reads: Vec<usize> = (0..events.len()).filter(|i| !updates.contains(i)).collect();
+    let mut all = Vec::new();
+    for order in permutations(&updates) {
+        let snapshots = (updates.len() as u64 + 1).pow(reads.len() as u32);
+        for mut choice in 0..snapshots {
+            let mut events = events.to_vec();
+            for (position, update) in order.iter().enumerate() {
+                events[*update].witness = Some(Witness::Tc(position as u64 + 1));
+            }
+            for read in &reads {
+                events[*read].witness = Some(Witness::Snap(choice % (updates.len() as u64 + 1)));
+                choice /= updates.len() as u64 + 1;
+            }
+            all.push(events);
+        }
+    }
+    all
+}

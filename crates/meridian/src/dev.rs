@@ -36,7 +36,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = duration)]
     clock_error: Duration,
     /// A keyspace: its number, its model and, if not the default, its engine; may be repeated. linearizable
-    /// (gryff), rsc (gryff-rsc) [default: 0=linearizable and 1=rsc]
+    /// (gryff, abd, epaxos, multipaxos), rsc (gryff-rsc) [default: 0=linearizable and 1=rsc]
     #[arg(long, value_name = "N=MODEL[:ENGINE]", value_parser = DevOptions::keyspace)]
     db: Vec<(u16, EngineName)>,
     /// Which connections share causal metadata: node, client-name or connection [default: connection for rsc, node

@@ -17,7 +17,7 @@ use std::sync::mpsc;
 /// Simulate a cluster under faults and judge what its clients saw
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Engine to run: gryff, gryff-rsc
+    /// Engine to run: gryff, gryff-rsc, abd, epaxos, multipaxos
     #[arg(long, value_name = "E")]
     engine: String,
     /// Regions: the first so many of the round-trip times

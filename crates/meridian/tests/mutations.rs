@@ -5,7 +5,9 @@
 mod properties;
 
 use meridian_node::frame;
-use meridian_protocol::gryff::{Gryff, Message};
+use meridian_protocol::epaxos::{self, Epaxos};
+use meridian_protocol::gryff::{self, Gryff};
+use meridian_protocol::machine::Engine;
 use meridian_protocol::registry::Settings;
 use meridian_protocol::wire;
 use meridian_sim::Plan;
@@ -32,47 +34,52 @@ fn corpus(target: &str) -> Vec<Vec<u8>> {
 /// The longest message of each kind that is sent in a run with a crash, by the name of its kind.
 fn messages() -> BTreeMap<String, Vec<u8>> {
     let mut longest: BTreeMap<String, Vec<u8>> = BTreeMap::new();
-    for engine in [Gryff::linearizable(Settings::default()), Gryff::rsc(Settings::default())] {
-        let mut script = Script::new(engine, Setting::regions(5));
-        let sessions: Vec<_> = [0, 1, 2, 3, 4].map(|region| script.session(region)).into();
-        for round in 0..6 {
-            if round == 2 {
-                script.crash(0);
-            } else if round == 4 {
-                script.restart(0);
-            }
-            for (i, session) in sessions.iter().enumerate().skip(1) {
-                let value = format!("value {round} {i}");
-                script.begin(*session, "a", &Plan::Get);
-                script.begin(*session, "b", &Plan::Set(value.clone()));
-                script.begin(*session, "a", &Plan::Swap(value.clone()));
-                script.begin(*session, "a", &Plan::Append(value));
-            }
-            if round < 2 {
-                script.begin(sessions[0], "a", &Plan::Swap(format!("open {round}")));
-            }
-            // Not long enough for everything to end: what the crash leaves open must be recovered.
-            script.run_for(if round == 1 { 60_000 } else { 3_000_000 });
+    gather(Gryff::linearizable(Settings::default()), "", &mut longest);
+    gather(Gryff::rsc(Settings::default()), "", &mut longest);
+    gather(Epaxos::new(Settings::default()), "Epaxos", &mut longest);
+    longest
+}
+
+fn gather<E: Engine>(engine: E, prefix: &str, longest: &mut BTreeMap<String, Vec<u8>>) {
+    let mut script = Script::new(engine, Setting::regions(5));
+    let sessions: Vec<_> = [0, 1, 2, 3, 4].map(|region| script.session(region)).into();
+    for round in 0..6 {
+        if round == 2 {
+            script.crash(0);
+        } else if round == 4 {
+            script.restart(0);
         }
-        for envelope in script.sent(|_| true) {
-            let kind = format!("{:?}", envelope.message);
-            let kind = kind.split([' ', '{', '(']).next().unwrap_or_default().to_owned();
-            let mut bytes = Vec::new();
-            wire::encode(&envelope.message, &mut bytes);
-            if kind == "Read1" {
-                // One with its addresses, as it stands in a frame.
-                let mut addressed = Vec::new();
-                frame::write_addresses(&mut addressed, envelope.from, envelope.to);
-                addressed.extend_from_slice(&bytes);
-                longest.insert("Addressed".to_owned(), addressed);
-            }
-            let known = longest.entry(kind).or_default();
-            if bytes.len() > known.len() {
-                *known = bytes;
-            }
+        for (i, session) in sessions.iter().enumerate().skip(1) {
+            let value = format!("value {round} {i}");
+            script.begin(*session, "a", &Plan::Get);
+            script.begin(*session, "b", &Plan::Set(value.clone()));
+            script.begin(*session, "a", &Plan::Swap(value.clone()));
+            script.begin(*session, "a", &Plan::Append(value));
+        }
+        if round < 2 {
+            script.begin(sessions[0], "a", &Plan::Swap(format!("open {round}")));
+        }
+        // Not long enough for everything to end: what the crash leaves open must be recovered.
+        script.run_for(if round == 1 { 60_000 } else { 3_000_000 });
+    }
+    for envelope in script.sent(|_| true) {
+        let kind = format!("{:?}", envelope.message);
+        let kind = kind.split([' ', '{', '(']).next().unwrap_or_default();
+        let kind = format!("{prefix}{kind}");
+        let mut bytes = Vec::new();
+        wire::encode(&envelope.message, &mut bytes);
+        if kind == "Read1" {
+            // One with its addresses, as it stands in a frame.
+            let mut addressed = Vec::new();
+            frame::write_addresses(&mut addressed, envelope.from, envelope.to);
+            addressed.extend_from_slice(&bytes);
+            longest.insert("Addressed".to_owned(), addressed);
+        }
+        let known = longest.entry(kind).or_default();
+        if bytes.len() > known.len() {
+            *known = bytes;
         }
     }
-    longest
 }
 
 /// One mutation or a few: flipped bits, other bytes, cuts, doublings, pieces of other inputs, tempting numbers.
@@ -144,7 +151,10 @@ fn the_wire_decoder_holds() {
         }
     }
     let mut inputs = corpus("wire");
-    let understood = inputs.iter().filter(|bytes| wire::decode::<Message>(bytes).is_ok()).count();
+    let is_understood = |bytes: &&Vec<u8>| {
+        wire::decode::<gryff::Message>(bytes).is_ok() || wire::decode::<epaxos::Message>(bytes).is_ok()
+    };
+    let understood = inputs.iter().filter(is_understood).count();
     assert!(2 * understood >= inputs.len(), "the corpus is out of date: run with MERIDIAN_WRITE_CORPUS=1");
     inputs.extend(messages.into_values());
     holds_for_all("wire", &inputs, properties::wire);

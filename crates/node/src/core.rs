@@ -58,12 +58,13 @@ impl Core {
         controls: Option<Arc<Controls>>,
     ) -> Result<Self, StoreError> {
         let me = outside.me;
-        let settings = config.timeouts.settings();
+        let mut settings = config.timeouts.settings();
         let mut keyspaces = Vec::new();
         let mut infos = Vec::new();
         for (index, keyspace) in config.keyspaces.iter().enumerate() {
             let regions = outside.placement.regions();
             let group = Group { keyspace: keyspace.number, partitions: keyspace.partitions, regions };
+            settings.log.leader = keyspace.leader;
             let make = Make { index, group, store, outside: &outside };
             keyspaces.push(registry::with_engine(keyspace.engine, &settings, make)?);
             infos.push(KeyspaceInfo {

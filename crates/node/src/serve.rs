@@ -257,6 +257,7 @@ fn keyspaces(options: &DevOptions) -> Vec<KeyspaceConfig> {
             engine: *engine,
             partitions: options.partitions,
             session: options.session.unwrap_or(Scope::default_of(engine.model)),
+            leader: None,
         })
         .collect();
     keyspaces.sort_by_key(|keyspace| keyspace.number);

@@ -149,9 +149,13 @@ fn keyspaces_have_numbers_and_names() {
         > SET k v
         +OK|
         > INCR k
-        -ERR INCR depends on the value that it changes, keyspace 7 'registers' is linearizable by abd; served by linearizable (gryff), rsc, rss and strict-serializable|
+        -ERR INCR depends on the value that it changes, keyspace 7 'registers' is linearizable by abd; served by linearizable (gryff, epaxos), rsc, rss and strict-serializable|
         > DEL k l
-        -ERR DEL depends on the value that it changes, keyspace 7 'registers' is linearizable by abd; served by linearizable (gryff), rsc, rss and strict-serializable|",
+        :1|
+        > GET k
+        $-1|
+        > GETDEL k
+        -ERR GETDEL depends on the value that it changes, keyspace 7 'registers' is linearizable by abd; served by linearizable (gryff, epaxos), rsc, rss and strict-serializable|",
     );
 }
 

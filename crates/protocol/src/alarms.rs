@@ -4,13 +4,21 @@ use crate::clock::Micros;
 use crate::machine::Effects;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::fmt;
 
 /// Deadlines with what they are for. Nothing is cancelled, which would cost more than most operations' deadlines
 /// are worth: what is over is dropped when it comes to the front.
-#[derive(Debug)]
+#[derive(Clone)]
 pub(crate) struct Alarms<T> {
     heap: BinaryHeap<Reverse<(Micros, T)>>,
     asked: Option<Micros>,
+}
+
+/// Deadlines say nothing of where a machine stands, only when it goes on.
+impl<T> fmt::Debug for Alarms<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Alarms")
+    }
 }
 
 impl<T: Ord> Alarms<T> {

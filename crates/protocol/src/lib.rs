@@ -7,13 +7,20 @@
 
 mod alarms;
 pub mod clock;
+#[cfg(test)]
+mod cluster;
+mod components;
+pub mod epaxos;
 pub mod gryff;
 pub mod history;
 pub mod latency;
 pub mod machine;
+pub mod multipaxos;
 pub mod object;
 pub mod planted;
+mod record_key;
 pub mod registry;
+mod results;
 pub mod topology;
 pub mod wire;
 

@@ -20,11 +20,27 @@ pub enum Planted {
     SmallFastQuorum,
     /// A write picks its timestamp without regard to its coordinator's earlier writes.
     ReuseCarstamp,
+    /// A Multi-Paxos leader answers reads alone without knowing that it still leads.
+    ServeStaleBallot,
+    /// An acceptor forgets at a restart what it has promised.
+    ForgetPromise,
+    /// A promise does not hold for slots in which something is accepted already.
+    PromiseSkipsFilledSlots,
+    /// A leader counts what was accepted at other ballots than its own.
+    CountAcksAcrossBallots,
+    /// A snapshot leaves out which updates have been applied.
+    SnapshotWithoutSessions,
+    /// EPaxos's slow path proposes what the coordinator knew, without what the replies add.
+    LostDependency,
+    /// EPaxos takes an entry of a dependency array for that one instance, not for all up to it.
+    SingleInstanceDependencies,
+    /// EPaxos executes a component of the dependency graph in the order in which the search met it.
+    UnsortedComponent,
 }
 
 impl Planted {
     /// Every bug with the name that `sim --plant` takes.
-    pub const ALL: [(&'static str, Self); 8] = [
+    pub const ALL: [(&'static str, Self); 16] = [
         ("skip-write-back", Self::SkipWriteBack),
         ("drop-dependency", Self::DropDependency),
         ("piggyback-dependency", Self::PiggybackDependency),
@@ -33,6 +49,14 @@ impl Planted {
         ("single-ballot", Self::SingleBallot),
         ("small-fast-quorum", Self::SmallFastQuorum),
         ("reuse-carstamp", Self::ReuseCarstamp),
+        ("serve-stale-ballot", Self::ServeStaleBallot),
+        ("forget-promise", Self::ForgetPromise),
+        ("promise-skips-filled-slots", Self::PromiseSkipsFilledSlots),
+        ("count-acks-across-ballots", Self::CountAcksAcrossBallots),
+        ("snapshot-without-sessions", Self::SnapshotWithoutSessions),
+        ("lost-dependency", Self::LostDependency),
+        ("single-instance-dependencies", Self::SingleInstanceDependencies),
+        ("unsorted-component", Self::UnsortedComponent),
     ];
 }
 

@@ -1,8 +1,11 @@
 //! Names of models and engines, and the one place where a name becomes an engine.
 
 use crate::clock::Micros;
+use crate::epaxos::Epaxos;
 use crate::gryff::Gryff;
 use crate::machine::Engine;
+use crate::multipaxos::MultiPaxos;
+use crate::multipaxos::log::LogSettings;
 use crate::planted::Plant;
 use std::fmt;
 
@@ -32,7 +35,7 @@ impl Model {
         (
             Self::Linearizable,
             "linearizable",
-            &[("gryff", true), ("abd", false), ("epaxos", false), ("multipaxos", false)],
+            &[("gryff", true), ("abd", true), ("epaxos", true), ("multipaxos", true)],
         ),
         (Self::Rsc, "rsc", &[("gryff-rsc", true)]),
         (Self::StrictSerializable, "strict-serializable", &[("spanner", false)]),
@@ -102,6 +105,16 @@ impl EngineName {
         }
     }
 
+    /// Whether its replicas have a leader, so that it matters where that is.
+    pub fn has_leader(self) -> bool {
+        self.name == "multipaxos"
+    }
+
+    /// Whether the engine carries out operations that depend on the value that they change.
+    pub fn serves_rmw(self) -> bool {
+        serves_rmw(self.name)
+    }
+
     /// Every engine that is built.
     pub fn all() -> Vec<Self> {
         let engines = Model::ENGINES.iter().flat_map(|(model, _, engines)| {
@@ -113,6 +126,12 @@ impl EngineName {
     fn built() -> String {
         Self::all().iter().map(|engine| engine.name).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// Whether the engine of that name carries out operations that depend on the value that they change: all but those
+/// that hold registers only.
+pub fn serves_rmw(engine: &str) -> bool {
+    !["abd", "contrarian", "cc-lo", "tcc"].contains(&engine)
 }
 
 /// What an operator can set about an engine, with defaults for a wide area.
@@ -135,6 +154,10 @@ pub struct Settings {
     pub read_proxy: bool,
     /// First phases go to the nearest quorum only, and to all when one of it does not answer.
     pub thrifty: bool,
+    /// What engines with a replicated log and a leader go by.
+    pub log: LogSettings,
+    /// How long a coordinator of EPaxos gathers operations of one key to share an instance; 0: each has its own.
+    pub batch: Micros,
     /// A bug to run with.
     pub plant: Plant,
 }
@@ -150,6 +173,8 @@ impl Default for Settings {
             rsc_as_published: false,
             read_proxy: true,
             thrifty: true,
+            log: LogSettings::default(),
+            batch: 0,
             plant: Plant::default(),
         }
     }
@@ -168,6 +193,9 @@ pub fn with_engine<V: Visitor>(name: EngineName, settings: &Settings, visitor: V
     let settings = settings.clone();
     match name.name {
         "gryff-rsc" => visitor.visit(Gryff::rsc(settings)),
+        "multipaxos" => visitor.visit(MultiPaxos::new(settings)),
+        "abd" => visitor.visit(Gryff::abd(settings)),
+        "epaxos" => visitor.visit(Epaxos::new(settings)),
         // `EngineName` is only made of names of built engines.
         _ => visitor.visit(Gryff::linearizable(settings)),
     }

@@ -4,7 +4,7 @@ use minicbor::{Decode, Encode};
 use std::fmt;
 
 /// A region: one data centre, counted from 0 in the order of the configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct Region(#[n(0)] pub u8);
 

@@ -17,6 +17,21 @@ pub fn encode<T: Encode<()>>(message: &T, buffer: &mut Vec<u8>) {
     minicbor::encode(message, buffer).expect("encoding into memory cannot fail");
 }
 
+/// How many bytes the encoding of `message` takes.
+pub fn length<T: Encode<()>>(message: &T) -> usize {
+    struct Count(usize);
+    impl minicbor::encode::Write for Count {
+        type Error = std::convert::Infallible;
+        fn write_all(&mut self, bytes: &[u8]) -> Result<(), Self::Error> {
+            self.0 += bytes.len();
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    minicbor::encode(message, &mut count).expect("counting cannot fail");
+    count.0
+}
+
 /// Reads one message that fills `input` to its end.
 ///
 /// # Errors

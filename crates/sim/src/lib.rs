@@ -5,11 +5,13 @@
 //! of faults, healing, a test of life, agreement of all replicas, judgement. [`script`] plays schedules that a
 //! test dictates message by message.
 
+pub mod explore;
 mod options;
 mod recorder;
 mod report;
 mod run;
 pub mod script;
+pub mod steps;
 mod storm;
 pub mod world;
 
@@ -23,7 +25,8 @@ use meridian_protocol::machine::Engine;
 use meridian_protocol::registry::{self, EngineName, Visitor};
 use std::io::Write;
 
-/// Runs the engine of that name, as `options` say. `story` gets a line for everything that happens.
+/// Runs the engine of that name, as `options` say. `story` gets a line for everything that happens. With an engine
+/// that serves no rmws, writes take their share.
 pub fn run(engine: EngineName, options: &Options, story: Option<Box<dyn Write>>) -> Report {
     struct Runner<'o>(EngineName, &'o Options, Option<Box<dyn Write>>);
     impl Visitor for Runner<'_> {
@@ -32,7 +35,12 @@ pub fn run(engine: EngineName, options: &Options, story: Option<Box<dyn Write>>)
             run_engine(engine, self.0.name, model_of(self.0.model), self.1, self.2)
         }
     }
-    registry::with_engine(engine, &options.settings, Runner(engine, options, story))
+    let mut options = options.clone();
+    if !engine.serves_rmw() {
+        let mix = &mut options.workload.mix;
+        mix.writes += std::mem::take(&mut mix.rmws);
+    }
+    registry::with_engine(engine, &options.settings, Runner(engine, &options, story))
 }
 
 /// The model by which a keyspace's histories are judged.

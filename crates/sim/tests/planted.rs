@@ -5,6 +5,7 @@
 mod schedules;
 
 use meridian_protocol::gryff::Gryff;
+use meridian_protocol::multipaxos::MultiPaxos;
 use meridian_protocol::planted::{Plant, Planted};
 use meridian_protocol::registry::{EngineName, Settings};
 use meridian_sim::{End, Keys, Mix, Options, Report};
@@ -55,6 +56,11 @@ fn single_ballot() {
 }
 
 #[test]
+fn single_ballot_in_epaxos() {
+    caught(schedules::epaxos::two_outcomes_of_one_instance(&with(Planted::SingleBallot)));
+}
+
+#[test]
 fn small_fast_quorum() {
     caught(schedules::base_of_a_lost_coordinator(Gryff::linearizable(with(Planted::SmallFastQuorum))));
 }
@@ -63,6 +69,39 @@ fn small_fast_quorum() {
 fn reuse_carstamp() {
     caught(schedules::two_writes_in_flight(Gryff::linearizable(with(Planted::ReuseCarstamp))));
     caught(schedules::write_after_one_given_up(Gryff::linearizable(with(Planted::ReuseCarstamp))));
+}
+
+fn multipaxos(bug: Planted) -> MultiPaxos {
+    schedules::multipaxos::dictated(&with(bug))
+}
+
+#[test]
+fn serve_stale_ballot() {
+    caught(schedules::multipaxos::read_from_a_deposed_leader(multipaxos(Planted::ServeStaleBallot)));
+}
+
+#[test]
+fn forget_promise() {
+    caught(schedules::multipaxos::restart_after_a_promise(multipaxos(Planted::ForgetPromise)));
+}
+
+#[test]
+fn promise_skips_filled_slots() {
+    caught(schedules::multipaxos::an_old_entry_in_a_filled_slot(multipaxos(
+        Planted::PromiseSkipsFilledSlots,
+    )));
+}
+
+#[test]
+fn count_acks_across_ballots() {
+    caught(schedules::multipaxos::acceptances_of_an_earlier_term(multipaxos(
+        Planted::CountAcksAcrossBallots,
+    )));
+}
+
+#[test]
+fn snapshot_without_sessions() {
+    caught(schedules::multipaxos::retry_after_a_snapshot(&multipaxos(Planted::SnapshotWithoutSessions)));
 }
 
 /// Bugs that random storms meet soon too: the schedules are not all that stands between them and a release.
@@ -79,6 +118,26 @@ fn storms_find_what_is_not_rare() {
         let found = found.unwrap_or_else(|| panic!("{bug:?} was not found in {STORMS} storms"));
         println!("{bug:?}: {found}: {}", found.reason);
     }
+}
+
+/// As above, for what can go wrong in EPaxos.
+#[test]
+fn storms_find_what_is_not_rare_in_epaxos() {
+    for bug in [Planted::LostDependency, Planted::SingleInstanceDependencies, Planted::UnsortedComponent] {
+        let storms = (0..STORMS).map(|seed| epaxos_storm(bug, seed));
+        let found = storms.enumerate().find(|(_, report)| [End::Violated, End::Stuck].contains(&report.end));
+        let (seed, found) = found.unwrap_or_else(|| panic!("{bug:?} was not found in {STORMS} storms"));
+        println!("{bug:?}: storm {seed}: {found}: {}", found.reason);
+    }
+}
+
+fn epaxos_storm(bug: Planted, seed: u64) -> Report {
+    let mut options = Options::new(seed, with(bug)).regions(5);
+    options.partitions = 1;
+    options.workload.clients = 15;
+    options.workload.keys = Keys::Few(2);
+    options.workload.mix = Mix { reads: 3, writes: 4, rmws: 1 };
+    meridian_sim::run(EngineName::of_engine("epaxos").expect("epaxos is built"), &options, None)
 }
 
 /// The most storms until a bug is found.

@@ -25,7 +25,7 @@ fn bad_usage_is_one_line_that_says_the_way_out() {
         (&["dev", "--db", "0=rss"], "not built yet"),
         (&["dev", "--rtt", "nosuchfile.csv"], "nosuchfile.csv"),
         (&["dev", "--regions", "4"], "4"),
-        (&["sim", "--engine", "epaxos"], "not built yet"),
+        (&["sim", "--engine", "spanner"], "not built yet"),
         (&["sim", "--engine", "gryff", "--faults", "gremlins"], "gremlins"),
         (&["check", "--model", "casual", "x"], "no model is called so"),
         (&["check", "--model", "causal", "--format", "elle", "x"], "choose one of native, jepsen, porcupine"),
@@ -49,7 +49,7 @@ fn bad_usage_is_one_line_that_says_the_way_out() {
 
 #[test]
 fn a_seed_prints_its_line_and_replays_exactly() {
-    for engine in ["gryff", "gryff-rsc"] {
+    for engine in ["gryff", "gryff-rsc", "epaxos", "abd"] {
         let simulate = || {
             let output = run(&["sim", "--engine", engine, "--seed", "7", "--ops", "1000", "--clients", "6"]);
             assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));

@@ -30,8 +30,17 @@ fn a_value_written_in_one_region_is_read_in_another_at_the_price_of_the_distance
 
 #[test]
 fn both_models_serve_the_same_commands() {
-    let dev = Dev::start(&["--rtt", "none", "--db", "0=linearizable", "--db", "1=rsc"]);
-    for database in ["0", "1"] {
+    let dev = Dev::start(&[
+        "--rtt",
+        "none",
+        "--db",
+        "0=linearizable",
+        "--db",
+        "1=rsc",
+        "--db",
+        "2=linearizable:epaxos",
+    ]);
+    for database in ["0", "1", "2"] {
         let (mut ca, mut va) = (dev.client(0), dev.client(1));
         assert_eq!(ca.call(&["SELECT", database]), Value::ok());
         assert_eq!(va.call(&["SELECT", database]), Value::ok());
@@ -45,6 +54,19 @@ fn both_models_serve_the_same_commands() {
         assert_eq!(va.call(&["GET", "s"]), Value::Bulk(None));
     }
     assert!(dev.client(0).call(&["SELECT", "9"]).error().starts_with("ERR"), "there is no keyspace 9");
+}
+
+#[test]
+fn registers_are_read_written_and_deleted_and_nothing_else() {
+    let dev = Dev::start(&["--rtt", "none", "--db", "0=linearizable:abd"]);
+    let (mut ca, mut va) = (dev.client(0), dev.client(1));
+    assert_eq!(ca.call(&["SET", "k", "1"]), Value::ok());
+    assert_eq!(va.call(&["GET", "k"]), Value::bulk("1"));
+    let refused = va.call(&["INCR", "k"]);
+    assert!(refused.error().contains("by abd; served by linearizable (gryff, epaxos)"), "{refused:?}");
+    assert_eq!(va.call(&["DEL", "k", "l"]), Value::Int(1), "one of them was there");
+    assert_eq!(ca.call(&["GET", "k"]), Value::Bulk(None));
+    assert_eq!(ca.call(&["DEL", "k"]), Value::Int(0));
 }
 
 #[test]

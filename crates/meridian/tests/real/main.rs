@@ -7,4 +7,5 @@ mod cluster;
 mod dev;
 mod failures;
 mod harness;
+mod leader;
 mod resp;

@@ -6,6 +6,7 @@
 mod reader;
 pub mod units;
 
+use meridian_protocol::multipaxos::log::LogSettings;
 use meridian_protocol::registry::{EngineName, Model, Settings};
 use meridian_protocol::topology::Region;
 use reader::{At, Faults, Section, integer, string};
@@ -66,6 +67,8 @@ pub struct KeyspaceConfig {
     pub partitions: u16,
     /// Which connections share causal metadata.
     pub session: Scope,
+    /// The region whose replicas lead, where the engine has leaders; `None` spreads them.
+    pub leader: Option<Region>,
 }
 
 /// Which connections of a node share what a session must remember so that causality is kept.
@@ -138,6 +141,10 @@ pub struct Timeouts {
     pub recovery: Duration,
     /// How often replicas compare what they hold.
     pub sync: Duration,
+    /// After how long without a word from a leader replicas look for another one.
+    pub election: Duration,
+    /// For how long a leader may answer reads alone after its last word with the others, if at all.
+    pub lease: Option<Duration>,
 }
 
 impl Default for Timeouts {
@@ -148,6 +155,8 @@ impl Default for Timeouts {
             retry: Duration::from_micros(settings.retry),
             recovery: Duration::from_micros(settings.recovery),
             sync: Duration::from_micros(settings.sync),
+            election: Duration::from_micros(settings.log.election),
+            lease: None,
         }
     }
 }
@@ -161,6 +170,11 @@ impl Timeouts {
             retry: micros(self.retry),
             recovery: micros(self.recovery),
             sync: micros(self.sync),
+            log: LogSettings {
+                election: micros(self.election),
+                lease: self.lease.map_or(0, micros),
+                ..LogSettings::default()
+            },
             ..Settings::default()
         }
     }
@@ -267,9 +281,9 @@ fn read_config(document: &DeTable<'_>, directory: &Path, faults: &mut Faults<'_>
     if keyspaces.is_empty() {
         faults.add(0, "no [[keyspace]]: write at least one, such as number = 0, model = \"linearizable\"");
     }
-    let keyspaces = read_keyspaces(keyspaces, faults);
+    let keyspaces = read_keyspaces(keyspaces, &regions, faults);
     let clock_error = read_clock(root.table(faults, "clock"), faults);
-    let timeouts = read_timeouts(root.table(faults, "timeouts"), faults);
+    let timeouts = read_timeouts(root.table(faults, "timeouts"), clock_error.is_some(), faults);
     let limits = read_limits(root.table(faults, "limits"), faults);
     root.finish(faults, "[cluster], [[node]], [[keyspace]], [durability], [clock], [timeouts] and [limits]");
     Config { cluster, secret, regions, nodes, keyspaces, durability: mode, clock_error, timeouts, limits }
@@ -373,7 +387,11 @@ fn read_nodes(
     (regions, nodes)
 }
 
-fn read_keyspaces(sections: Vec<Section<'_, '_>>, faults: &mut Faults<'_>) -> Vec<KeyspaceConfig> {
+fn read_keyspaces(
+    sections: Vec<Section<'_, '_>>,
+    regions: &[String],
+    faults: &mut Faults<'_>,
+) -> Vec<KeyspaceConfig> {
     let mut keyspaces: Vec<KeyspaceConfig> = Vec::new();
     for mut section in sections {
         let number = section.required(faults, "number", integer::<u16>);
@@ -385,7 +403,7 @@ fn read_keyspaces(sections: Vec<Section<'_, '_>>, faults: &mut Faults<'_>) -> Ve
             count => Ok(count),
         });
         let scope = section.optional(faults, "session", |value| Scope::of_name(&string(value)?));
-        section.optional::<()>(faults, "leader", |_| Err("no engine that is built has a leader".to_owned()));
+        let leader = section.optional(faults, "leader", |value| leader(&string(value)?, regions));
         let chosen = model.and_then(|model| {
             let engine = engine.as_ref().map(|engine| engine.value.as_str());
             let chosen = EngineName::of_model(&model.value, engine);
@@ -393,6 +411,9 @@ fn read_keyspaces(sections: Vec<Section<'_, '_>>, faults: &mut Faults<'_>) -> Ve
         });
         section.finish(faults, "number, name, model, engine, partitions, session and leader");
         let (Some(number), Some(engine)) = (number, chosen) else { continue };
+        if let Some(leader) = leader.as_ref().filter(|_| !engine.has_leader()) {
+            faults.add(leader.at, format!("leader: {} has none; multipaxos has", engine.name));
+        }
         let At { value: title, at } =
             title.unwrap_or(At { value: format!("db{}", number.value), at: number.at });
         if keyspaces.iter().any(|other| other.number == number.value) {
@@ -407,10 +428,22 @@ fn read_keyspaces(sections: Vec<Section<'_, '_>>, faults: &mut Faults<'_>) -> Ve
             engine,
             partitions: partitions.map_or(4, |count| count.value),
             session: scope.map_or(Scope::default_of(engine.model), |scope| scope.value),
+            leader: leader.and_then(|leader| leader.value),
         });
     }
     keyspaces.sort_by_key(|keyspace| keyspace.number);
     keyspaces
+}
+
+/// Where leaders are to be: in a region, or everywhere.
+fn leader(name: &str, regions: &[String]) -> Result<Option<Region>, String> {
+    if name == "spread" {
+        return Ok(None);
+    }
+    let found = regions.iter().position(|known| known == name);
+    let region =
+        found.ok_or_else(|| format!("no node is in '{name}': choose spread or {}", regions.join(", ")))?;
+    Ok(Some(Region(region as u8)))
 }
 
 fn read_clock(mut section: Section<'_, '_>, faults: &mut Faults<'_>) -> Option<Duration> {
@@ -435,22 +468,33 @@ fn read_clock(mut section: Section<'_, '_>, faults: &mut Faults<'_>) -> Option<D
     None
 }
 
-fn read_timeouts(mut section: Section<'_, '_>, faults: &mut Faults<'_>) -> Timeouts {
+fn read_timeouts(mut section: Section<'_, '_>, trusted_clock: bool, faults: &mut Faults<'_>) -> Timeouts {
     let standard = Timeouts::default();
-    let mut read = |key: &str, standard: Duration| {
-        let read = |value: &DeValue<'_>| match duration(value)? {
-            Duration::ZERO => Err("must be more than nothing".to_owned()),
-            duration => Ok(duration),
-        };
-        section.optional(faults, key, read).map_or(standard, |found| found.value)
+    let span = |value: &DeValue<'_>| match duration(value)? {
+        Duration::ZERO => Err("must be more than nothing".to_owned()),
+        duration => Ok(duration),
     };
-    let timeouts = Timeouts {
+    let mut read = |key: &str, standard: Duration| {
+        section.optional(faults, key, span).map_or(standard, |found| found.value)
+    };
+    let mut timeouts = Timeouts {
         operation: read("operation", standard.operation),
         retry: read("retry", standard.retry),
         recovery: read("recovery", standard.recovery),
         sync: read("sync", standard.sync),
+        election: read("election", standard.election),
+        lease: None,
     };
-    section.finish(faults, "operation, retry, recovery and sync");
+    if let Some(lease) = section.optional(faults, "lease", span) {
+        if !trusted_clock {
+            faults.add(
+                lease.at,
+                "lease: needs a bound on the clock: [clock] source = \"configured\" and 'error'",
+            );
+        }
+        timeouts.lease = Some(lease.value);
+    }
+    section.finish(faults, "operation, retry, recovery, sync, election and lease");
     timeouts
 }
 
@@ -629,6 +673,28 @@ value = "64MiB"
         assert_eq!(told.len(), 14, "{told:#?}");
         let broken = Config::parse("[cluster\nid = 3 4\n", Path::new("")).unwrap_err();
         assert!(!broken.is_empty() && broken[0].line == 1);
+    }
+
+    #[test]
+    fn a_leader_is_where_there_is_a_node_and_a_lease_needs_a_clock() {
+        let led = |leader: &str| {
+            let leader = format!("engine = \"multipaxos\"\nleader = \"{leader}\"");
+            Config::parse(&GOOD.replace("engine = \"gryff\"", &leader), Path::new(""))
+        };
+        assert_eq!(led("ca").unwrap().keyspaces[0].leader, Some(Region(0)));
+        assert_eq!(led("spread").unwrap().keyspaces[0].leader, None);
+        let told = led("mars").unwrap_err()[0].to_string();
+        assert!(told.contains("leader: no node is in 'mars': choose spread or ca"), "{told}");
+        let none = GOOD.replace("partitions = 8", "leader = \"ca\"");
+        let told = Config::parse(&none, Path::new("")).unwrap_err()[0].to_string();
+        assert!(told.contains("leader: gryff has none"), "{told}");
+
+        let leased = GOOD.replace("operation = \"3s\"", "election = \"2s\"\nlease = \"500ms\"");
+        let settings = Config::parse(&leased, Path::new("")).unwrap().timeouts.settings();
+        assert_eq!((settings.log.election, settings.log.lease), (2_000_000, 500_000));
+        let unbounded = leased.replace("source = \"configured\"\nerror = \"2ms\"", "source = \"none\"");
+        let told = Config::parse(&unbounded, Path::new("")).unwrap_err()[0].to_string();
+        assert!(told.contains("lease: needs a bound on the clock"), "{told}");
     }
 
     #[test]

@@ -75,7 +75,9 @@ impl State {
     /// Begins one step on one key.
     fn act(&mut self, entry: &'static Entry, key: Bytes, command: Command, at_ms: u64, host: &mut impl Host) {
         let class = command.class();
-        if let Some(refusal) = outcome::not_served(&host.keyspaces()[self.keyspace], class, entry.name) {
+        if let Some(refusal) =
+            outcome::command_not_served(&host.keyspaces()[self.keyspace], &command, entry.name)
+        {
             return self.error(&refusal);
         }
         let nil = nil_of(&command);
@@ -97,7 +99,7 @@ impl State {
             return self.act(entry, args.bytes(1), command, at_ms, host);
         }
         let keyspace = &host.keyspaces()[self.keyspace];
-        if let Some(refusal) = outcome::not_served(keyspace, command.class(), entry.name) {
+        if let Some(refusal) = outcome::command_not_served(keyspace, &command, entry.name) {
             return self.error(&refusal);
         }
         let mut job = Each::new(each, entry.keys, args, at_ms);

@@ -2,7 +2,8 @@
 
 use super::KeyspaceInfo;
 use meridian_protocol::machine::Outcome;
-use meridian_protocol::object::Class;
+use meridian_protocol::object::{Class, Command};
+use meridian_protocol::registry;
 
 /// The error for a request that did not end well, in a line that says what, why and what to do. A `read` has no
 /// effect that could be unknown.
@@ -36,19 +37,21 @@ pub(super) fn partly(keyspace: &KeyspaceInfo, done: usize, of: usize) -> String 
     )
 }
 
+/// The error if the keyspace's engine does not serve a command.
+pub(super) fn command_not_served(keyspace: &KeyspaceInfo, command: &Command, name: &str) -> Option<String> {
+    // A register can be deleted: the count is what its coordinator just read.
+    if *command == Command::Delete { None } else { not_served(keyspace, command.class(), name) }
+}
+
 /// The error if the keyspace's engine does not serve a class of commands.
 pub(super) fn not_served(keyspace: &KeyspaceInfo, class: Class, command: &str) -> Option<String> {
-    let served = match class {
-        Class::Read | Class::Write => true,
-        Class::ReadModifyWrite => !REGISTERS.contains(&keyspace.engine),
-    };
-    if served {
+    if class != Class::ReadModifyWrite || registry::serves_rmw(keyspace.engine) {
         return None;
     }
     let command = command.to_uppercase();
     let place = place(keyspace);
     Some(format!(
-        "ERR {command} depends on the value that it changes, {place}; served by linearizable (gryff), rsc, rss and strict-serializable"
+        "ERR {command} depends on the value that it changes, {place}; served by linearizable (gryff, epaxos), rsc, rss and strict-serializable"
     ))
 }
 
@@ -59,9 +62,6 @@ pub(super) fn several_keys(keyspace: &KeyspaceInfo, what: &str) -> String {
         "CROSSSLOT {what}, {place}: its transactions have one key; several are served by rss and strict-serializable"
     )
 }
-
-/// Engines that hold registers: no operation of theirs depends on the value that it changes.
-const REGISTERS: [&str; 4] = ["abd", "contrarian", "cc-lo", "tcc"];
 
 fn place(keyspace: &KeyspaceInfo) -> String {
     format!("keyspace {} '{}' is {} by {}", keyspace.number, keyspace.name, keyspace.model, keyspace.engine)
@@ -83,10 +83,11 @@ mod tests {
             session: "node",
         };
         assert_eq!(not_served(&keyspace, Class::Write, "set"), None);
+        assert_eq!(command_not_served(&keyspace, &Command::Delete, "del"), None);
         assert_eq!(
             not_served(&keyspace, Class::ReadModifyWrite, "incr").unwrap(),
             "ERR INCR depends on the value that it changes, keyspace 4 'feed' is causal by tcc; served by \
-             linearizable (gryff), rsc, rss and strict-serializable"
+             linearizable (gryff, epaxos), rsc, rss and strict-serializable"
         );
         keyspace.engine = "gryff";
         assert_eq!(not_served(&keyspace, Class::ReadModifyWrite, "incr"), None);

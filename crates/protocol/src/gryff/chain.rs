@@ -9,33 +9,13 @@ use super::carstamp::Held;
 use super::instance::{Instance, InstanceId, Phase, Rmw};
 use super::message::OpId;
 use super::record::Head;
-use crate::object::{Answer, apply};
-use crate::topology::{ClientId, Region};
+use crate::components::{self, Dependencies};
+use crate::object::apply;
+pub use crate::results::Remembered;
+use crate::results::{Lane, Results};
+use crate::topology::Region;
 use minicbor::{Decode, Encode};
 use std::collections::BTreeMap;
-
-/// The result of the last rmw of one lane of one client on this key.
-#[derive(Clone, Debug, PartialEq, Encode, Decode)]
-pub struct Remembered {
-    /// The client.
-    #[n(0)]
-    pub client: ClientId,
-    /// Which of its concurrent rmws.
-    #[n(1)]
-    pub lane: u32,
-    /// The client's number for the request; a lower one of the same lane is over.
-    #[n(2)]
-    pub request: u64,
-    /// The client's time, ms.
-    #[n(3)]
-    pub at_ms: u64,
-    /// The answer.
-    #[n(4)]
-    pub answer: Answer,
-    /// The carstamp that it created.
-    #[n(5)]
-    pub carstamp: super::carstamp::Carstamp,
-}
 
 /// What executing rmws has left. Two replicas whose `latest` is the same agree in all but `executed`, which Nops
 /// can set apart.
@@ -59,7 +39,7 @@ pub struct ChainState {
 }
 
 /// A key's rmws at one replica.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Chain {
     /// For each row, up to which index instances are executed here; they are no longer in `instances`.
     pub(super) executed: Vec<u64>,
@@ -68,15 +48,13 @@ pub(super) struct Chain {
     /// As in [`ChainState`].
     pub(super) previous: Held,
     newest_ms: u64,
-    results: BTreeMap<(ClientId, u32), Remembered>,
-    /// Lanes whose results were forgotten since the host last asked, to be forgotten on disk too.
-    pub(super) forgotten: Vec<(ClientId, u32)>,
+    results: Results,
     /// Instances not executed here.
     pub(super) instances: BTreeMap<InstanceId, Instance>,
 }
 
 /// What executing an instance came to.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Execution {
     /// It did nothing, and never will.
     Nop,
@@ -103,8 +81,7 @@ impl Chain {
             latest: vec![0; rows],
             previous: Held::default(),
             newest_ms: 0,
-            results: BTreeMap::new(),
-            forgotten: Vec::new(),
+            results: Results::default(),
             instances: BTreeMap::new(),
         }
     }
@@ -122,7 +99,12 @@ impl Chain {
 
     /// Takes back a remembered result.
     pub(super) fn restore_result(&mut self, result: Remembered) {
-        self.results.insert((result.client, result.lane), result);
+        self.results.insert(result);
+    }
+
+    /// Lanes whose results were forgotten since this was last asked, to be forgotten on disk too.
+    pub(super) fn take_forgotten(&mut self) -> Vec<Lane> {
+        self.results.take_forgotten()
     }
 
     /// What executing has left, apart from the results, for the disk.
@@ -167,23 +149,20 @@ impl Chain {
 
     /// The result of an operation, if it is executed and remembered.
     pub(super) fn result_of(&self, op: OpId, lane: u32) -> Option<&Remembered> {
-        self.results.get(&(op.client, lane)).filter(|result| result.request == op.request)
+        self.results.of(op, lane)
     }
 
     /// What can be executed: strongly connected components of the dependency graph of committed instances, in
     /// reverse topological order; inside a component by index, then row. Any order that all replicas share
     /// would do there, because an rmw answers only after execution.
     pub(super) fn plan(&self) -> Plan {
-        let mut search =
-            Tarjan { chain: self, nodes: BTreeMap::new(), stack: Vec::new(), plan: Plan::default() };
-        for (id, instance) in &self.instances {
-            if instance.phase == Phase::Committed && !search.nodes.contains_key(id) {
-                search.run(*id);
-            }
+        let found = components::plan(self, self.instances.keys().copied());
+        let mut order = Vec::new();
+        for mut component in found.components {
+            component.sort_unstable();
+            order.append(&mut component);
         }
-        search.plan.missing.sort_unstable();
-        search.plan.missing.dedup();
-        search.plan
+        Plan { order, missing: found.missing }
     }
 
     /// The unexecuted instances that one waits for: the last one of each row that it depends on, and its own
@@ -216,22 +195,13 @@ impl Chain {
         let after: u64 = self.latest.iter().sum();
         // Nops do not count: replicas may execute them at different points.
         if before / FORGET_EVERY != after / FORGET_EVERY {
-            let oldest = self.newest_ms.saturating_sub(horizon_ms);
-            let forgotten = &mut self.forgotten;
-            self.results.retain(|lane, result| {
-                let keep = result.at_ms >= oldest;
-                if !keep {
-                    forgotten.push(*lane);
-                }
-                keep
-            });
+            self.results.forget_before(self.newest_ms.saturating_sub(horizon_ms));
         }
         execution
     }
 
     fn execute_once(&mut self, rmw: &Rmw, base: &super::instance::Base, horizon_ms: u64) -> Execution {
-        let lane = (rmw.op.client, rmw.lane);
-        let last = self.results.get(&lane);
+        let last = self.results.last((rmw.op.client, rmw.lane));
         if let Some(result) = last.filter(|result| result.request >= rmw.op.request) {
             return if result.request == rmw.op.request {
                 Execution::Done(Box::new(result.clone()))
@@ -265,7 +235,7 @@ impl Chain {
             answer,
             carstamp,
         };
-        self.results.insert(lane, result.clone());
+        self.results.insert(result.clone());
         Execution::Done(Box::new(result))
     }
 
@@ -276,7 +246,7 @@ impl Chain {
             latest: self.latest.clone(),
             previous: self.previous.clone(),
             newest_ms: self.newest_ms,
-            results: self.results.values().cloned().collect(),
+            results: self.results.all(),
         }
     }
 
@@ -301,9 +271,7 @@ impl Chain {
             self.latest = state.latest;
             self.previous = state.previous;
             self.newest_ms = state.newest_ms;
-            let before = std::mem::take(&mut self.results);
-            self.results = state.results.into_iter().map(|r| ((r.client, r.lane), r)).collect();
-            self.forgotten.extend(before.into_keys().filter(|lane| !self.results.contains_key(lane)));
+            self.results.replace(state.results);
         }
         Some(self.drop_executed())
     }
@@ -318,88 +286,22 @@ impl Chain {
     }
 }
 
+impl Dependencies for Chain {
+    type Id = InstanceId;
+
+    fn is_final(&self, id: InstanceId) -> bool {
+        self.instances.get(&id).is_some_and(|instance| instance.phase == Phase::Committed)
+    }
+
+    fn waits_for(&self, id: InstanceId) -> Vec<InstanceId> {
+        self.edges(id).collect()
+    }
+}
+
 /// Old results are looked for once in so many executions, at the same ones on every replica.
 const FORGET_EVERY: u64 = 64;
 
 fn mix(digest: u64, word: u64) -> u64 {
     let mixed = (digest ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ mixed >> 29
-}
-
-/// Tarjan's search for strongly connected components, without recursion: a component can be as long as the
-/// number of clients, and the stack of a thread is bounded.
-struct Tarjan<'a> {
-    chain: &'a Chain,
-    nodes: BTreeMap<InstanceId, Node>,
-    stack: Vec<InstanceId>,
-    plan: Plan,
-}
-
-struct Node {
-    order: usize,
-    low: usize,
-    on_stack: bool,
-    /// It, or something that it waits for, is not committed.
-    blocked: bool,
-}
-
-impl Tarjan<'_> {
-    fn run(&mut self, root: InstanceId) {
-        let mut path: Vec<(InstanceId, Vec<InstanceId>)> = Vec::new();
-        self.enter(root, &mut path);
-        while let Some((id, edges)) = path.last_mut() {
-            let id = *id;
-            if let Some(next) = edges.pop() {
-                if let Some(node) = self.nodes.get(&next) {
-                    let (order, on_stack, blocked) = (node.order, node.on_stack, node.blocked);
-                    self.lower(id, on_stack.then_some(order), blocked);
-                } else if self.chain.instances.get(&next).is_some_and(|i| i.phase == Phase::Committed) {
-                    self.enter(next, &mut path);
-                } else {
-                    self.plan.missing.push(next);
-                    self.lower(id, None, true);
-                }
-            } else {
-                path.pop();
-                let (low, blocked) = self.leave(id);
-                if let Some((parent, _)) = path.last() {
-                    self.lower(*parent, Some(low), blocked);
-                }
-            }
-        }
-    }
-
-    fn enter(&mut self, id: InstanceId, path: &mut Vec<(InstanceId, Vec<InstanceId>)>) {
-        let order = self.nodes.len();
-        self.nodes.insert(id, Node { order, low: order, on_stack: true, blocked: false });
-        self.stack.push(id);
-        path.push((id, self.chain.edges(id).collect()));
-    }
-
-    fn lower(&mut self, id: InstanceId, low: Option<usize>, blocked: bool) {
-        let node = self.nodes.get_mut(&id).expect("on the path, so entered");
-        node.low = low.map_or(node.low, |low| node.low.min(low));
-        node.blocked |= blocked;
-    }
-
-    /// Ends a node; if it is the first of its component, the component is complete.
-    fn leave(&mut self, id: InstanceId) -> (usize, bool) {
-        let Node { order, low, blocked, .. } = self.nodes[&id];
-        if low == order {
-            let start = self.stack.iter().rposition(|other| *other == id).expect("entered and not yet left");
-            let mut component = self.stack.split_off(start);
-            let blocked = component.iter().any(|member| self.nodes[member].blocked);
-            for member in &component {
-                let node = self.nodes.get_mut(member).expect("on the stack, so entered");
-                node.on_stack = false;
-                node.blocked = blocked;
-            }
-            if !blocked {
-                component.sort_unstable();
-                self.plan.order.append(&mut component);
-            }
-            return (low, blocked);
-        }
-        (low, blocked)
-    }
 }

@@ -13,8 +13,9 @@ use super::{Consistency, answer_read};
 use crate::alarms::Alarms;
 use crate::clock::{Micros, Now};
 use crate::machine::{self, Completion, Cost, Effects, Outcome, Place, Request, RequestId};
-use crate::object::{Action, Class, TypeName, Version, apply};
+use crate::object::{Action, Answer, Class, Command, State, TypeName, Version, apply};
 use crate::planted::Planted;
+use crate::results::Lanes;
 use crate::topology::{Address, ClientId, Region, RegionSet, ReplicaId, key_hash};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 type Out = Effects<Message, Completion>;
 
 /// A session's machine, or one that the sessions of a node share.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Client {
     id: ClientId,
     engine: Gryff,
@@ -33,8 +34,8 @@ pub struct Client {
     /// The highest timestamp that this machine has given a write. Never goes back, whatever became of the
     /// write and whoever uses the machine: two writes with one carstamp would leave replicas apart for ever.
     last_ts: u64,
-    /// Lanes with an rmw in flight.
-    busy_lanes: BTreeSet<u32>,
+    /// Of rmws in flight.
+    lanes: Lanes,
     /// What this session has read and is not known to be on a quorum (RSC). No operation begins while there is any.
     unsettled: BTreeMap<Bytes, Unsettled>,
     /// Requests that wait for that.
@@ -42,7 +43,7 @@ pub struct Client {
     alarms: Alarms<Alarm>,
 }
 
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Alarm {
     /// A request may lack answers, or be out of time.
     Request(RequestId),
@@ -50,7 +51,7 @@ enum Alarm {
     Settle(Bytes),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Op {
     /// The key; empty for fences and listings.
     key: Bytes,
@@ -74,7 +75,7 @@ enum Work {
     List { from: u64, count: u32, at_ms: u64 },
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Phase {
     /// Not begun: the session is not settled.
     Waiting,
@@ -85,14 +86,14 @@ enum Phase {
     /// Asks for carstamps.
     Write1 { replied: RegionSet, newest: u64 },
     /// Has chosen one; from here on only this version may be sent.
-    Write2 { held: Held, acked: RegionSet },
+    Write2 { held: Held, answer: Answer, acked: RegionSet },
     /// A replica coordinates it.
     Rmw { lane: u32 },
     /// Lists keys.
     Listing { replies: BTreeMap<Region, (Vec<Listed>, Option<u64>)> },
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Unsettled {
     op: OpId,
     held: Held,
@@ -108,7 +109,7 @@ impl Client {
             nearest_first: BTreeMap::new(),
             open: BTreeMap::new(),
             last_ts: 0,
-            busy_lanes: BTreeSet::new(),
+            lanes: Lanes::default(),
             unsettled: BTreeMap::new(),
             waiting: BTreeSet::new(),
             alarms: Alarms::new(),
@@ -150,6 +151,7 @@ impl Client {
         let dependency = if self.as_published() { self.piggyback() } else { None };
         let id = self.op_id(request);
         let proxied = self.engine.settings.read_proxy;
+        let registers_only = self.engine.registers_only;
         let Some(op) = self.open.get_mut(&request) else { return };
         op.started = now.monotonic;
         op.attempt = 0;
@@ -161,12 +163,15 @@ impl Client {
                 Class::Read if proxied => Phase::Proxied,
                 Class::Read => Phase::Reading(Read::direct()),
                 Class::Write => Phase::Write1 { replied: RegionSet::default(), newest: 0 },
-                Class::ReadModifyWrite => {
-                    let free = (0..u32::MAX).find(|lane| !self.busy_lanes.contains(lane));
-                    let lane = free.unwrap_or(u32::MAX);
-                    self.busy_lanes.insert(lane);
-                    Phase::Rmw { lane }
+                // A tombstone, whose answer is what was there just before.
+                Class::ReadModifyWrite if registers_only && is_delete(action) => {
+                    Phase::Reading(Read::direct())
                 }
+                Class::ReadModifyWrite if registers_only => {
+                    let outcome = Outcome::Aborted("a register does not depend on its old value");
+                    return self.complete(now, request, outcome, Cost::default(), out);
+                }
+                Class::ReadModifyWrite => Phase::Rmw { lane: self.lanes.take() },
             },
         };
         self.send(request, id, true, out);
@@ -201,7 +206,7 @@ impl Client {
                     out,
                 );
             }
-            Phase::Write2 { held, acked } => {
+            Phase::Write2 { held, acked, .. } => {
                 let keyed = Keyed { key, held: held.clone() };
                 // To all, not to a quorum only: every region is to have the value.
                 self.send_phase(partition, false, *acked, &Message::Write2 { op: id, keyed }, out);
@@ -253,7 +258,7 @@ impl Client {
         let Some(op) = self.open.remove(&request) else { return };
         self.waiting.remove(&request);
         if let Phase::Rmw { lane } = op.phase {
-            self.busy_lanes.remove(&lane);
+            self.lanes.release(lane);
         }
         let began = if op.started == 0 { now.monotonic } else { op.started };
         let waited = began.saturating_sub(op.began);
@@ -310,6 +315,13 @@ impl Client {
         let just_decided = read.decide(quorum);
         if !read.decided {
             return;
+        }
+        if let Work::Act { action, at_ms } = &op.work
+            && is_delete(action)
+        {
+            let seen = read.newest.clone();
+            let (value, answer) = apply(&seen.value, seen.carstamp.version(), action, *at_ms);
+            return self.write(now, request, (seen.carstamp.ts, value, answer), out);
         }
         let rounds = if just_decided { 1 } else { 2 };
         let (held, holders, settled) =
@@ -461,7 +473,6 @@ impl Client {
         out: &mut Out,
     ) {
         let quorum = self.quorum();
-        let forget = self.engine.settings.plant.has(Planted::ReuseCarstamp);
         let Some(op) = self.open.get_mut(&request) else { return };
         let (Phase::Write1 { replied, newest }, Work::Act { action, at_ms }) = (&mut op.phase, &op.work)
         else {
@@ -472,12 +483,26 @@ impl Client {
         if replied.len() < quorum {
             return;
         }
+        let (value, answer) = apply(&None, Version::default(), action, *at_ms);
+        let newest = *newest;
+        self.write(now, request, (newest, value, answer), out);
+    }
+
+    /// Chooses the carstamp of a write above all that a quorum has shown, and begins its second phase.
+    fn write(
+        &mut self,
+        now: Now,
+        request: RequestId,
+        (newest, value, answer): (u64, State, Answer),
+        out: &mut Out,
+    ) {
+        let forget = self.engine.settings.plant.has(Planted::ReuseCarstamp);
         let last = if forget { 0 } else { self.last_ts };
-        let ts = (*newest).max(last) + 1;
+        let ts = newest.max(last) + 1;
         self.last_ts = ts;
-        let (value, _) = apply(&None, Version::default(), action, *at_ms);
         let held = Held { value, carstamp: Carstamp::of_write(ts, self.id) };
-        op.phase = Phase::Write2 { held, acked: RegionSet::default() };
+        let Some(op) = self.open.get_mut(&request) else { return };
+        op.phase = Phase::Write2 { held, answer, acked: RegionSet::default() };
         self.drop_piggyback(request);
         self.send(request, self.op_id(request), false, out);
         self.go_on(now, out);
@@ -485,15 +510,15 @@ impl Client {
 
     fn on_write2_reply(&mut self, now: Now, (request, from): (RequestId, Region), out: &mut Out) {
         let quorum = self.quorum();
-        let Some(op) = self.open.get_mut(&request) else { return };
-        let (Phase::Write2 { held, acked }, Work::Act { action, at_ms }) = (&mut op.phase, &op.work) else {
+        let Some(Op { phase: Phase::Write2 { held, answer, acked }, .. }) = self.open.get_mut(&request)
+        else {
             return;
         };
         acked.insert(from);
         if acked.len() < quorum {
             return;
         }
-        let (_, answer) = apply(&None, Version::default(), action, *at_ms);
+        let answer = answer.clone();
         let cost = Cost { rounds: 2, witness: Some(held.carstamp.witness()), ..Cost::default() };
         self.complete(now, request, Outcome::Answer(answer), cost, out);
     }
@@ -524,9 +549,13 @@ impl Client {
     }
 }
 
+fn is_delete(action: &Action) -> bool {
+    matches!(action, Action::Command(Command::Delete))
+}
+
 /// Puts the pages of a quorum together: of each key the newest version says whether it is there. The page ends
 /// where the shortest reply ends, as beyond it not all of the quorum have spoken.
-fn merge_pages(
+pub(crate) fn merge_pages(
     replies: &BTreeMap<Region, (Vec<Listed>, Option<u64>)>,
 ) -> (Vec<(Bytes, &'static str)>, Option<u64>) {
     let next = replies.values().filter_map(|(_, next)| *next).min();
@@ -669,7 +698,7 @@ impl machine::Client for Client {
     fn end_session(&mut self) {
         self.open.clear();
         self.waiting.clear();
-        self.busy_lanes.clear();
+        self.lanes.clear();
         self.unsettled.clear();
     }
 }

@@ -15,7 +15,7 @@ use crate::topology::{Address, Region, RegionSet};
 use bytes::Bytes;
 
 /// An rmw that this replica coordinates.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Coordination {
     client: Address,
     rmw: Box<Rmw>,
@@ -49,7 +49,7 @@ impl Coordination {
     }
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 enum Stage {
     PreAccepting,
     Accepting,
@@ -389,7 +389,7 @@ impl Replica {
         let before = chain.previous.carstamp;
         let execution = chain.execute(id, horizon_ms);
         let (previous, progress) = (chain.previous.clone(), chain.progress());
-        let (head, forgotten) = (chain.head(), std::mem::take(&mut chain.forgotten));
+        let (head, forgotten) = (chain.head(), chain.take_forgotten());
         let took_effect = previous.carstamp != before;
         out.output(Record::Head(key.clone(), head));
         out.output(Record::Instance(key.clone(), id, None));

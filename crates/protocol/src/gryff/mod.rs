@@ -4,7 +4,7 @@
 //! Consistency*, SOSP 2021, with its technical report).
 //!
 //! # Guarantee
-//! `gryff` is linearizable. `gryff-rsc` is regular sequentially consistent (RSC). Reads and writes end whenever a
+//! `gryff` is linearizable, and so is `abd`, its registers without consensus. `gryff-rsc` is regular sequentially consistent (RSC). Reads and writes end whenever a
 //! majority of replicas answers; rmws need that and, after a coordinator's death, a recovery.
 //!
 //! # Assumptions
@@ -32,14 +32,15 @@
 
 pub mod carstamp;
 mod chain;
-mod client;
+pub(crate) mod client;
+pub(crate) mod comparison;
 mod coordinate;
 pub mod instance;
 pub mod message;
 mod read;
 pub mod record;
 mod recovery;
-mod registers;
+pub(crate) mod registers;
 #[cfg(test)]
 mod regressions;
 mod replica;
@@ -77,19 +78,28 @@ pub enum Consistency {
 pub struct Gryff {
     pub(crate) consistency: Consistency,
     pub(crate) settings: Settings,
+    /// There is no consensus: rmws are refused, and a deletion answers what was there just before it.
+    pub(crate) registers_only: bool,
 }
 
 impl Gryff {
     /// Gryff, which is linearizable.
     pub fn linearizable(settings: Settings) -> Self {
-        Self { consistency: Consistency::Linearizable, settings }
+        Self { consistency: Consistency::Linearizable, settings, registers_only: false }
     }
 
     /// Gryff-RSC: corrected, unless the settings ask for the rule as published.
     pub fn rsc(settings: Settings) -> Self {
         let as_published = settings.rsc_as_published || settings.plant.has(Planted::PiggybackDependency);
         let consistency = if as_published { Consistency::RscAsPublished } else { Consistency::Rsc };
-        Self { consistency, settings }
+        Self { consistency, settings, registers_only: false }
+    }
+
+    /// Multi-writer ABD, the baseline of Gryff's evaluation (Gryff §4.1): Gryff's registers alone. Clients coordinate
+    /// their reads, as there.
+    pub fn abd(mut settings: Settings) -> Self {
+        settings.read_proxy = false;
+        Self { consistency: Consistency::Linearizable, settings, registers_only: true }
     }
 }
 

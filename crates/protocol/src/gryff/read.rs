@@ -4,7 +4,7 @@ use super::carstamp::{Carstamp, Held};
 use crate::topology::{Region, RegionSet};
 
 /// A read under way: the newest version seen and who is known to hold it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Read {
     /// The newest version that a reply has shown; fixed once decided.
     pub(super) newest: Held,

@@ -4,6 +4,7 @@ use super::carstamp::Held;
 use super::chain::Remembered;
 use super::instance::{Instance, InstanceId};
 use crate::machine;
+use crate::record_key::{self, take};
 use crate::topology::{ClientId, Region};
 use crate::wire;
 use bytes::Bytes;
@@ -48,9 +49,7 @@ impl machine::Record for Record {
             Self::Result(key, ..) => (b'd', key),
             Self::Instance(key, ..) => (b'i', key),
         };
-        buffer.push(tag);
-        buffer.extend_from_slice(&(key.len() as u32).to_be_bytes());
-        buffer.extend_from_slice(key);
+        record_key::begin(buffer, tag, key);
         match self {
             Self::Register(..) | Self::Head(..) => {}
             Self::Result(_, client, lane, _) => {
@@ -77,11 +76,7 @@ impl machine::Record for Record {
 
     fn decode(key: &[u8], value: &[u8]) -> Result<Self, String> {
         let mut rest = key;
-        let tag = *take::<1>(&mut rest)?.first().ok_or("the record's key is empty")?;
-        let length = u32::from_be_bytes(take(&mut rest)?) as usize;
-        let name = rest.get(..length).ok_or("the record's key is cut short")?;
-        let name = Bytes::copy_from_slice(name);
-        rest = &rest[length..];
+        let (tag, name) = record_key::take_name(&mut rest)?;
         let unreadable = |e: minicbor::decode::Error| format!("the record is unreadable: {e}");
         let record = match tag {
             b'r' => Self::Register(name, wire::decode(value).map_err(unreadable)?),
@@ -99,14 +94,9 @@ impl machine::Record for Record {
             }
             other => return Err(format!("no record of kind {other} is known")),
         };
-        if rest.is_empty() { Ok(record) } else { Err("the record's key is too long".into()) }
+        record_key::end(rest)?;
+        Ok(record)
     }
-}
-
-fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], String> {
-    let (head, tail) = rest.split_first_chunk::<N>().ok_or("the record's key is cut short")?;
-    *rest = tail;
-    Ok(*head)
 }
 
 #[cfg(test)]

@@ -22,13 +22,13 @@ use std::collections::BTreeMap;
 const FAST_FAILURES: usize = 1;
 
 /// A recovery that this replica leads.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Recovery {
     ballot: Ballot,
     stage: Stage,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Stage {
     /// Gathering promises and what is known.
     Collecting(BTreeMap<Region, Report>),

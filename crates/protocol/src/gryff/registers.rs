@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 const BUCKETS: usize = 256;
 
 /// What replicas must agree on once nothing is in flight: a key's version and which rmws are executed.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Entry {
     held: Held,
     executed: u64,
@@ -20,37 +20,37 @@ struct Entry {
 
 /// Every key that ever had a version. A deleted key keeps its carstamp as a tombstone: forgetting it would let
 /// an older version come back.
-#[derive(Debug)]
-pub(super) struct Registers {
+#[derive(Clone, Debug)]
+pub(crate) struct Registers {
     entries: Map<Bytes, Entry>,
     /// Keys in the order in which they are listed.
     order: BTreeSet<(u64, Bytes)>,
     /// For each bucket of hashes, the sum of its entries' digests.
     digests: Vec<u64>,
     /// Approximate bytes of keys and values.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 impl Registers {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { entries: Map::default(), order: BTreeSet::new(), digests: vec![0; BUCKETS], bytes: 0 }
     }
 
     /// The version held; a key never written holds the initial one.
-    pub(super) fn get(&self, key: &[u8]) -> Held {
+    pub(crate) fn get(&self, key: &[u8]) -> Held {
         self.entries.get(key).map(|entry| entry.held.clone()).unwrap_or_default()
     }
 
-    pub(super) fn carstamp(&self, key: &[u8]) -> Carstamp {
+    pub(crate) fn carstamp(&self, key: &[u8]) -> Carstamp {
         self.entries.get(key).map(|entry| entry.held.carstamp).unwrap_or_default()
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// Overwrites the key's version; the caller has seen that `held` is newer.
-    pub(super) fn set(&mut self, key: &Bytes, held: Held) {
+    pub(crate) fn set(&mut self, key: &Bytes, held: Held) {
         let added = size(&held);
         let mut removed = 0;
         self.change(key, |entry| {
@@ -61,7 +61,7 @@ impl Registers {
     }
 
     /// Notes which rmws of the key are executed, as a digest.
-    pub(super) fn set_executed(&mut self, key: &Bytes, executed: u64) {
+    pub(crate) fn set_executed(&mut self, key: &Bytes, executed: u64) {
         self.change(key, |entry| entry.executed = executed);
     }
 
@@ -80,12 +80,12 @@ impl Registers {
     }
 
     /// Digest of each bucket.
-    pub(super) fn digests(&self) -> &[u64] {
+    pub(crate) fn digests(&self) -> &[u64] {
         &self.digests
     }
 
     /// The keys of a bucket as replicas compare them.
-    pub(super) fn bucket(&self, bucket: usize) -> Vec<Compared> {
+    pub(crate) fn bucket(&self, bucket: usize) -> Vec<Compared> {
         let shift = 64 - BUCKETS.trailing_zeros();
         let from = (bucket as u64) << shift;
         let keys = self.order.range((from, Bytes::new())..);
@@ -99,7 +99,7 @@ impl Registers {
 
     /// About `count` keys from hash `from` on, and the hash at which the next page begins. Keys of equal hash
     /// are never separated, so a page may be longer.
-    pub(super) fn list(&self, from: u64, count: usize, at_ms: u64) -> (Vec<Listed>, Option<u64>) {
+    pub(crate) fn list(&self, from: u64, count: usize, at_ms: u64) -> (Vec<Listed>, Option<u64>) {
         let mut keys: Vec<Listed> = Vec::new();
         let mut last = from;
         for (hash, key) in self.order.range((from, Bytes::new())..) {
@@ -118,7 +118,7 @@ impl Registers {
     }
 
     /// Every key with its version and a digest of its executed rmws, in the order of listing.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Bytes, &Held, u64)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Bytes, &Held, u64)> {
         self.order.iter().map(|(_, key)| {
             let entry = &self.entries[key];
             (key, &entry.held, entry.executed)

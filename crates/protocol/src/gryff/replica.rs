@@ -2,6 +2,7 @@
 
 use super::carstamp::{Carstamp, Held};
 use super::chain::Chain;
+use super::comparison::Comparison;
 use super::coordinate::Coordination;
 use super::instance::{Ballot, Instance, InstanceId, Phase};
 use super::message::{Keyed, Message, OpId};
@@ -25,7 +26,7 @@ use std::collections::BTreeMap;
 pub(super) type Out = Effects<Message, Record>;
 
 /// One region's copy of one partition.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Replica {
     pub(super) id: ReplicaId,
     pub(super) place: Place,
@@ -45,10 +46,7 @@ pub struct Replica {
     pub(super) recoveries: BTreeMap<(Bytes, InstanceId), Recovery>,
     pub(super) alarms: Alarms<Alarm>,
     pub(super) rng: Pcg64Mcg,
-    /// Digests at the last comparison: a bucket that has changed since is changing just now.
-    pub(super) compared: Vec<u64>,
-    /// Whose turn it is to be compared with.
-    pub(super) compare_with: usize,
+    pub(super) comparison: Comparison,
     pub(super) counters: Counters,
 }
 
@@ -80,7 +78,7 @@ pub(super) struct Counters {
     pub(super) catch_up: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct ProxyRead {
     client: Address,
     key: Bytes,
@@ -107,8 +105,7 @@ impl Replica {
             recoveries: BTreeMap::new(),
             alarms: Alarms::new(),
             rng: Pcg64Mcg::seed_from_u64(place.seed ^ key_hash(format!("{id:?}").as_bytes())),
-            compared: Vec::new(),
-            compare_with: 0,
+            comparison: Comparison::default(),
             counters: Counters::default(),
             place,
         };

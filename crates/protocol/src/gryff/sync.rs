@@ -2,54 +2,30 @@
 //! peer. Reads and rmws are right without it; it makes copies whole again and lets replicas agree at rest.
 
 use super::chain::ChainState;
+use super::comparison;
 use super::message::{Compared, Keyed, Message};
 use super::record::Record;
 use super::replica::{Alarm, Out, Replica};
 use crate::clock::Now;
 use crate::topology::Address;
 use bytes::Bytes;
-use std::collections::BTreeMap;
-
-/// How many differing buckets are looked into at a time.
-const BUCKETS_AT_ONCE: usize = 16;
-
-/// How many keys are sent for one bucket at a time.
-const KEYS_AT_ONCE: usize = 1_000;
 
 impl Replica {
     pub(super) fn schedule_compare(&mut self, now: Now, out: &mut Out) {
         self.alarms.set(now.monotonic + self.engine.settings.sync, Alarm::Compare, out);
     }
 
-    /// Shows one peer, each in turn, digests of the buckets that have been quiet since last time: what differs
-    /// in the others is most likely on its way. So that none is left out for ever one more is shown all the same.
     pub(super) fn on_compare_alarm(&mut self, now: Now, out: &mut Out) {
         self.schedule_compare(now, out);
         let peers = usize::from(self.place.group.regions) - 1;
-        let Some(peer) = self.others().nth(self.compare_with % peers.max(1)) else { return };
-        let current = self.registers.digests();
-        // Each peer sees each bucket in turn.
-        let turn = self.compare_with / peers.max(1) % current.len();
-        self.compare_with += 1;
-        let told = |(bucket, digest): (usize, &u64)| {
-            let quiet = self.compared.get(bucket) == Some(digest);
-            (quiet || bucket == turn).then_some(*digest)
-        };
-        let digests = current.iter().enumerate().map(told).collect();
-        out.send(self.peer(peer), Message::Compare { digests, turn: turn as u32 });
-        self.compared = current.to_vec();
+        let (peer, digests, turn) = self.comparison.show(&self.registers, peers);
+        if let Some(peer) = self.others().nth(peer) {
+            out.send(self.peer(peer), Message::Compare { digests, turn });
+        }
     }
 
     pub(super) fn on_compare(&mut self, from: Address, digests: &[Option<u64>], turn: u32, out: &mut Out) {
-        let current = self.registers.digests();
-        if digests.len() != current.len() {
-            return;
-        }
-        let differing = digests.iter().zip(current).enumerate().filter(|(bucket, (theirs, mine))| {
-            let quiet = self.compared.get(*bucket) == Some(*mine);
-            (quiet || *bucket == turn as usize) && theirs.is_some_and(|theirs| theirs != **mine)
-        });
-        for (bucket, _) in differing.take(BUCKETS_AT_ONCE) {
+        for bucket in self.comparison.differing(&self.registers, digests, turn) {
             let keys = self.registers.bucket(bucket);
             out.send(from, Message::Differ { bucket: bucket as u32, keys, ask: true });
         }
@@ -66,19 +42,12 @@ impl Replica {
         if bucket as usize >= self.registers.digests().len() {
             return;
         }
-        let theirs: BTreeMap<_, _> = keys.iter().map(|k| (&k.key, (k.carstamp, k.executed))).collect();
-        let mine = self.registers.bucket(bucket as usize);
-        let newer = mine.iter().filter(|compared| {
-            let (carstamp, executed) = theirs.get(&compared.key).copied().unwrap_or_default();
-            // Of two digests of executed rmws neither is the later one: the receiver finds out.
-            compared.carstamp > carstamp || (compared.executed != executed && compared.executed != 0)
-        });
-        let newer: Vec<_> = newer.take(KEYS_AT_ONCE).map(|compared| compared.key.clone()).collect();
-        for key in &newer {
-            self.send_key_state(from, key, out);
+        for key in comparison::newer(&self.registers, bucket as usize, keys) {
+            self.send_key_state(from, &key, out);
         }
         if ask {
-            out.send(from, Message::Differ { bucket, keys: mine, ask: false });
+            let keys = self.registers.bucket(bucket as usize);
+            out.send(from, Message::Differ { bucket, keys, ask: false });
         }
     }
 
@@ -97,8 +66,7 @@ impl Replica {
         let chain = self.chain(&key);
         let Some(covered) = chain.adopt(state) else { return };
         let results = chain.state().results;
-        let (head, forgotten, progress) =
-            (chain.head(), std::mem::take(&mut chain.forgotten), chain.progress());
+        let (head, forgotten, progress) = (chain.head(), chain.take_forgotten(), chain.progress());
         // The register is at least at the result of the last rmw executed.
         let previous = head.previous.clone();
         self.apply(&key, &previous, out);

@@ -1,8 +1,10 @@
-//! Schedules in which a wrong Gryff goes wrong, dictated message by message: this one stands them.
+//! Schedules in which a wrong engine goes wrong, dictated message by message: this one stands them.
 
 #[path = "../schedules/mod.rs"]
 mod schedules;
 
+mod epaxos;
+mod log;
 mod registers;
 mod rmws;
 mod sessions;

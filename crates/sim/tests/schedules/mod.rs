@@ -2,6 +2,9 @@
 //! played on the right engine, which must stand it, and where a bug can be planted on the wrong one, which must
 //! not.
 
+pub(crate) mod epaxos;
+pub(crate) mod multipaxos;
+
 use meridian_check::{Model, Verdict};
 use meridian_protocol::gryff::{Gryff, Message};
 use meridian_protocol::machine::{Completion, Outcome};

@@ -1,0 +1,67 @@
+//! Which keys two replicas hold differently, found by digests of buckets of keys. What a replica missed (a lost
+//! message, a time away) reaches it so, without being asked for.
+
+use super::message::Compared;
+use super::registers::Registers;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// How many differing buckets are looked into at a time.
+const BUCKETS_AT_ONCE: usize = 16;
+
+/// How many keys are sent for one bucket at a time.
+const KEYS_AT_ONCE: usize = 1_000;
+
+/// What a replica has shown its peers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Comparison {
+    /// Digests at the last comparison: a bucket that has changed since is changing just now.
+    shown: Vec<u64>,
+    /// How many comparisons there were.
+    count: usize,
+}
+
+impl Comparison {
+    /// Which of so many peers is shown what: each in turn, digests of the buckets that have been quiet since last
+    /// time, as what differs in the others is most likely on its way. So that none is left out for ever one more
+    /// is shown all the same; which one is the last part.
+    pub(crate) fn show(&mut self, registers: &Registers, peers: usize) -> (usize, Vec<Option<u64>>, u32) {
+        let current = registers.digests();
+        let peers = peers.max(1);
+        // Each peer sees each bucket in turn.
+        let (peer, turn) = (self.count % peers, self.count / peers % current.len());
+        self.count += 1;
+        let told = |(bucket, digest): (usize, &u64)| {
+            let quiet = self.shown.get(bucket) == Some(digest);
+            (quiet || bucket == turn).then_some(*digest)
+        };
+        let digests = current.iter().enumerate().map(told).collect();
+        self.shown = current.to_vec();
+        (peer, digests, turn as u32)
+    }
+
+    /// The buckets that differ from what a peer shows, as far as they are quiet here too.
+    pub(crate) fn differing(&self, registers: &Registers, digests: &[Option<u64>], turn: u32) -> Vec<usize> {
+        let current = registers.digests();
+        if digests.len() != current.len() {
+            return Vec::new();
+        }
+        let differing = digests.iter().zip(current).enumerate().filter(|(bucket, (theirs, mine))| {
+            let quiet = self.shown.get(*bucket) == Some(*mine);
+            (quiet || *bucket == turn as usize) && theirs.is_some_and(|theirs| theirs != **mine)
+        });
+        differing.map(|(bucket, _)| bucket).take(BUCKETS_AT_ONCE).collect()
+    }
+}
+
+/// The keys of a bucket of which a peer that holds `theirs` may lack something.
+pub(crate) fn newer(registers: &Registers, bucket: usize, theirs: &[Compared]) -> Vec<Bytes> {
+    let theirs: BTreeMap<_, _> = theirs.iter().map(|k| (&k.key, (k.carstamp, k.executed))).collect();
+    let mine = registers.bucket(bucket);
+    let newer = mine.into_iter().filter(|compared| {
+        let (carstamp, executed) = theirs.get(&compared.key).copied().unwrap_or_default();
+        // Of two digests of executed instances neither is the later one: the receiver finds out.
+        compared.carstamp > carstamp || (compared.executed != executed && compared.executed != 0)
+    });
+    newer.take(KEYS_AT_ONCE).map(|compared| compared.key).collect()
+}
