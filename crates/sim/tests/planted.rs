@@ -15,18 +15,27 @@ fn with(bug: Planted) -> Settings {
     Settings { plant: Plant::new(bug), ..Settings::default() }
 }
 
-fn caught(played: Played) {
-    println!("{}", played.expect_err("the schedule goes wrong with the bug"));
+/// The schedule goes wrong with the bug, and the judgement says so for the reason that the bug has.
+fn caught(played: Played, reason: &str) {
+    let told = played.expect_err("the schedule goes wrong with the bug");
+    println!("{told}");
+    assert!(told.contains(reason), "not for this reason: {reason}");
 }
 
 #[test]
 fn skip_write_back() {
-    caught(schedules::read_without_write_back(Gryff::linearizable(with(Planted::SkipWriteBack))));
+    caught(
+        schedules::read_without_write_back(Gryff::linearizable(with(Planted::SkipWriteBack))),
+        "was seen by op 2 (p2: r x=new) returned before the invocation of op 3 (p3: r x=null)",
+    );
 }
 
 #[test]
 fn drop_dependency() {
-    caught(schedules::dependency_dropped(Gryff::rsc(with(Planted::DropDependency))));
+    caught(
+        schedules::dependency_dropped(Gryff::rsc(with(Planted::DropDependency))),
+        "came, in its session, before op 5 (p3: r x=null) was overwritten by op 1 (p1: w x=1)",
+    );
 }
 
 #[test]
@@ -34,41 +43,68 @@ fn piggyback_dependency() {
     let clients = |settings| explicit(&Settings { read_proxy: false, ..settings });
     for write in [false, true] {
         let three = Zigzag { regions: 3, p2: 0, late: &[1], write };
-        caught(schedules::zigzag(Gryff::rsc(clients(with(Planted::PiggybackDependency))), &three));
+        caught(
+            schedules::zigzag(Gryff::rsc(clients(with(Planted::PiggybackDependency))), &three),
+            "came, in its session, before op 3",
+        );
         let five = Zigzag { regions: 5, p2: 1, late: &[3, 4], write };
-        caught(schedules::zigzag(Gryff::rsc(explicit(&with(Planted::PiggybackDependency))), &five));
+        caught(
+            schedules::zigzag(Gryff::rsc(explicit(&with(Planted::PiggybackDependency))), &five),
+            "came, in its session, before op 3",
+        );
     }
 }
 
 #[test]
 fn complete_after_one_execution() {
-    caught(schedules::one_execution(Gryff::linearizable(with(Planted::CompleteAfterOneExecution))));
+    caught(
+        schedules::one_execution(Gryff::linearizable(with(Planted::CompleteAfterOneExecution))),
+        "returned before the invocation of op 2 (p2: r x=null) was overwritten by op 1",
+    );
 }
 
 #[test]
 fn compare_carstamps_wrongly() {
-    caught(schedules::rmw_between_two_writes(Gryff::linearizable(with(Planted::CompareCarstampsWrongly))));
+    caught(
+        schedules::rmw_between_two_writes(Gryff::linearizable(with(Planted::CompareCarstampsWrongly))),
+        "op 1 (p2: w x=high) returned before the invocation of op 4 (p3: r x=low.rmw)",
+    );
 }
 
 #[test]
 fn single_ballot() {
-    caught(schedules::two_outcomes_at_two_ballots(Gryff::linearizable(with(Planted::SingleBallot))));
+    caught(
+        schedules::two_outcomes_at_two_ballots(Gryff::linearizable(with(Planted::SingleBallot))),
+        "one instance was committed with two outcomes",
+    );
 }
 
 #[test]
 fn single_ballot_in_epaxos() {
-    caught(schedules::epaxos::two_outcomes_of_one_instance(&with(Planted::SingleBallot)));
+    caught(
+        schedules::epaxos::two_outcomes_of_one_instance(&with(Planted::SingleBallot)),
+        "one instance was committed as",
+    );
 }
 
 #[test]
 fn small_fast_quorum() {
-    caught(schedules::base_of_a_lost_coordinator(Gryff::linearizable(with(Planted::SmallFastQuorum))));
+    caught(
+        schedules::base_of_a_lost_coordinator(Gryff::linearizable(with(Planted::SmallFastQuorum))),
+        "op 2 (p1: w x=new) returned before the invocation of op 3 (p2: r x=old w x=old.rmw)",
+    );
 }
 
 #[test]
 fn reuse_carstamp() {
-    caught(schedules::two_writes_in_flight(Gryff::linearizable(with(Planted::ReuseCarstamp))));
-    caught(schedules::write_after_one_given_up(Gryff::linearizable(with(Planted::ReuseCarstamp))));
+    caught(
+        schedules::two_writes_in_flight(Gryff::linearizable(with(Planted::ReuseCarstamp))),
+        "created the same carstamp",
+    );
+    caught(
+        schedules::write_after_one_given_up(Gryff::linearizable(with(Planted::ReuseCarstamp))),
+        "carstamp",
+    );
 }
 
 fn multipaxos(bug: Planted) -> MultiPaxos {
@@ -77,31 +113,42 @@ fn multipaxos(bug: Planted) -> MultiPaxos {
 
 #[test]
 fn serve_stale_ballot() {
-    caught(schedules::multipaxos::read_from_a_deposed_leader(multipaxos(Planted::ServeStaleBallot)));
+    caught(
+        schedules::multipaxos::read_from_a_deposed_leader(multipaxos(Planted::ServeStaleBallot)),
+        "returned before the invocation of op 3 (p1: r x=old) was overwritten by op 2 (p2: w x=new)",
+    );
 }
 
 #[test]
 fn forget_promise() {
-    caught(schedules::multipaxos::restart_after_a_promise(multipaxos(Planted::ForgetPromise)));
+    caught(
+        schedules::multipaxos::restart_after_a_promise(multipaxos(Planted::ForgetPromise)),
+        "returned before the invocation of op 2 (p2: r x=null) was overwritten by op 1",
+    );
 }
 
 #[test]
 fn promise_skips_filled_slots() {
-    caught(schedules::multipaxos::an_old_entry_in_a_filled_slot(multipaxos(
-        Planted::PromiseSkipsFilledSlots,
-    )));
+    caught(
+        schedules::multipaxos::an_old_entry_in_a_filled_slot(multipaxos(Planted::PromiseSkipsFilledSlots)),
+        "returned before the invocation of op 4 (p4: r z=null) was overwritten by op 3",
+    );
 }
 
 #[test]
 fn count_acks_across_ballots() {
-    caught(schedules::multipaxos::acceptances_of_an_earlier_term(multipaxos(
-        Planted::CountAcksAcrossBallots,
-    )));
+    caught(
+        schedules::multipaxos::acceptances_of_an_earlier_term(multipaxos(Planted::CountAcksAcrossBallots)),
+        "returned before the invocation of op 4 (p4: r z=null) was overwritten by op 3",
+    );
 }
 
 #[test]
 fn snapshot_without_sessions() {
-    caught(schedules::multipaxos::retry_after_a_snapshot(&multipaxos(Planted::SnapshotWithoutSessions)));
+    caught(
+        schedules::multipaxos::retry_after_a_snapshot(&multipaxos(Planted::SnapshotWithoutSessions)),
+        "saw a at carstamp (0, 0, 1) of x, which no update created",
+    );
 }
 
 /// Bugs that random storms meet soon too: the schedules are not all that stands between them and a release.
