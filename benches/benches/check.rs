@@ -18,7 +18,7 @@ const MILLION: usize = 1_000_000;
 /// Models with witnesses: 1,000,000 operations of 16 sessions on 1,000 keys.
 fn witnessed(c: &mut Criterion) {
     let mut group = c.benchmark_group("witness, 1,000,000 operations");
-    group.sample_size(10).measurement_time(Duration::from_secs(30));
+    group.sample_size(10).measurement_time(Duration::from_secs(20));
     for (model, freshness, transactions) in [
         (Model::Linearizable, Freshness::Current, false),
         (Model::Rsc, Freshness::Regular, false),

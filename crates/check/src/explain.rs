@@ -5,7 +5,7 @@
 //! operations shown says nothing there. So each operation of a minimal set is needed, not merely known.
 
 use crate::{Judgement, Model, Step, Verdict, by_search, check};
-use meridian_protocol::history::{Ended, Event, Mode};
+use meridian_protocol::history::{Access, Ended, Event, Mode, Witness};
 use std::collections::{HashMap, HashSet};
 
 /// A violation, reduced to what shows it.
@@ -95,17 +95,21 @@ impl<'a> History<'a> {
             let mut event = self.events[index].clone();
             event.after.retain(|id| ids.contains(id));
             let service = self.events[index].service.as_str();
-            event.ops = (self.events[index].ops.iter())
-                .filter(|access| {
-                    let written = (service, access.key.as_str(), access.value.as_deref());
-                    let writers = self.writers.get(&written).map_or(&[][..], Vec::as_slice);
-                    access.mode == Mode::Write
-                        || access.value.is_none()
-                        || writers.is_empty()
-                        || writers.iter().any(|writer| kept_set.contains(writer))
-                })
-                .cloned()
-                .collect();
+            let shown = |access: &Access| {
+                let written = (service, access.key.as_str(), access.value.as_deref());
+                let writers = self.writers.get(&written).map_or(&[][..], Vec::as_slice);
+                let mut others = writers.iter().filter(|writer| **writer != index).peekable();
+                access.mode == Mode::Write
+                    || access.value.is_none()
+                    || others.peek().is_none()
+                    || others.any(|writer| kept_set.contains(writer))
+            };
+            if let Some(Witness::Got { at, .. }) = &mut event.witness {
+                let reads = self.events[index].ops.iter().filter(|access| access.mode == Mode::Read);
+                let mut shown = reads.map(&shown);
+                at.retain(|_| shown.next().unwrap_or(true));
+            }
+            event.ops.retain(shown);
             event
         };
         indices.into_iter().map(shown).collect()
@@ -169,7 +173,7 @@ fn minimal(mut kept: Vec<usize>, violates: &dyn Fn(&[usize]) -> bool) -> Vec<usi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use meridian_protocol::history::{Access, Kind};
+    use meridian_protocol::history::Kind;
 
     fn op(id: u64, session: &str, invoke: i64, returned: i64, ops: &[(Mode, &str, &str)]) -> Event {
         let access = |(mode, key, value): &(Mode, &str, &str)| Access {

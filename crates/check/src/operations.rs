@@ -210,22 +210,31 @@ impl<'h> Operations<'h> {
             Ended::Failed => ", failed)",
             Ended::Unknown => ", outcome unknown)",
         });
-        text
+        on_one_line(&text)
     }
 
     /// How a person reads the value.
     pub(crate) fn value(&self, value: Value) -> String {
         let name = value.checked_sub(1).map(|index| self.values[index as usize]);
-        name.map_or("null".to_string(), shortened)
+        name.map_or("null".to_string(), |name| on_one_line(&shortened(name)))
     }
 
     /// How a person reads the key.
     pub(crate) fn key(&self, key: usize) -> String {
         match self.keys[key] {
-            ("", name) => name.to_string(),
-            (service, name) => format!("{service}/{name}"),
+            ("", name) => on_one_line(name),
+            (service, name) => on_one_line(&format!("{service}/{name}")),
         }
     }
+}
+
+/// Names come from outside: what would end a line or a column is escaped.
+fn on_one_line(text: &str) -> String {
+    if !text.contains(char::is_control) {
+        return text.to_string();
+    }
+    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(escape).collect()
 }
 
 /// Long values are told by their ends.

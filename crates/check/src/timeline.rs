@@ -206,7 +206,7 @@ impl Section<'_> {
         };
         writeln!(
             f,
-            "<h3>Which models allow these operations</h3>\n<p>The strongest that allow them: {}.<br>The weakest that \
+            "<h3>Which models allow these operations, by their values alone</h3>\n<p>The strongest that allow them: {}.<br>The weakest that \
              allow them: {}.<br>The weakest that forbid them: {}.</p>",
             list(&self.explanation.allowed_by),
             list(&self.explanation.weakest_allowing),

@@ -8,7 +8,7 @@ use meridian_check::history::{self, Format, History};
 use meridian_check::{Judgement, Model};
 use serde::Serialize;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 /// Judge recorded histories: do they obey the consistency models named?
@@ -65,6 +65,13 @@ pub(crate) fn run(options: &Options) -> Ended {
             Ok(model) => models.push(model),
             Err(fault) => faults.push(fault),
         }
+    }
+    if all && options.model.len() > 1 {
+        faults.push(Fault::new(
+            "--model",
+            "'all' is every model, and no violation fails",
+            "name all alone, or models",
+        ));
     }
     if all {
         models = Model::ALL.map(|(_, model)| model).into();
@@ -150,22 +157,23 @@ fn verdict_of(judgement: &Judgement) -> Verdict {
     match judgement.verdict {
         meridian_check::Verdict::Holds => Verdict::Fine,
         meridian_check::Verdict::Violated => Verdict::Negative,
-        meridian_check::Verdict::Undecided => Verdict::Undecided,
-        meridian_check::Verdict::NotApplicable => Verdict::BadInput,
+        meridian_check::Verdict::Undecided | meridian_check::Verdict::NotApplicable => Verdict::Undecided,
     }
 }
 
-/// Who names a model that says nothing about the history has asked the wrong question: a script must not take
-/// that for "holds".
+/// Who names a model of single operations for transactions has asked the wrong question: a script must not take
+/// that for "holds". That a history has nothing that a model speaks of leaves it undecided.
 fn not_applicable(path: &Path, model: Model, judgement: &Judgement) -> Option<Fault> {
     if judgement.verdict != meridian_check::Verdict::NotApplicable {
         return None;
     }
-    let way_out = match model.for_transactions() {
-        Some(other) => format!("name {other} instead"),
-        None => "name another model".to_owned(),
-    };
+    let way_out = format!("name {} instead", model.for_transactions()?);
     Some(Fault::new(format!("{}: --model {model}", path.display()), &judgement.reason, way_out))
+}
+
+/// Prints a line, to nobody if the reader of a pipe has gone: the exit status still tells.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 fn print_line(options: &Options, path: &Path, model: Model, judgement: &Judgement) {
@@ -177,10 +185,10 @@ fn print_line(options: &Options, path: &Path, model: Model, judgement: &Judgemen
             reason: &judgement.reason,
             file,
         };
-        println!("{}", serde_json::to_string(&line).expect("a line is made of strings"));
+        say(&serde_json::to_string(&line).expect("a line is made of strings"));
     } else if options.files.len() > 1 {
-        println!("{model}\t{}\t{file}: {}", judgement.verdict, judgement.reason);
+        say(&format!("{model}\t{}\t{file}: {}", judgement.verdict, judgement.reason));
     } else {
-        println!("{model}\t{}\t{}", judgement.verdict, judgement.reason);
+        say(&format!("{model}\t{}\t{}", judgement.verdict, judgement.reason));
     }
 }

@@ -2,9 +2,8 @@
 
 use super::demands::{Demands, RealTime};
 use crate::graph::{Graph, Why};
-use crate::operations::{NEVER, Op, Operations};
-use crate::sources::{Source, Sources};
-use std::collections::BTreeSet;
+use crate::operations::{NEVER, Op, Operations, Value};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Operations that take part in an order, and where they stand.
 pub(crate) struct Cast<'a> {
@@ -120,11 +119,14 @@ fn by_key(cast: &Cast<'_>, wanted: impl Fn(&crate::operations::Touch) -> bool) -
     of_key
 }
 
+/// Who wrote the value that an operation read from a key, as far as that is known.
+pub(crate) type Writer<'a> = dyn Fn(Op, usize, Value) -> Option<Op> + 'a;
+
 /// What causally precedes a fence, at its service, comes before all that is invoked there after it.
 ///
 /// The causal past is followed backwards from each fence
 /// until it meets the service: what lies behind such an operation is behind it in the order as well.
-pub(crate) fn add_fences(graph: &mut Graph, cast: &Cast<'_>, sources: &Sources) {
+pub(crate) fn add_fences(graph: &mut Graph, cast: &Cast<'_>, writer: &Writer<'_>) {
     let operations = cast.operations;
     let fences: Vec<Op> = (0..operations.all.len()).filter(|op| operations.all[*op].fence).collect();
     for service in 0..operations.services {
@@ -136,7 +138,7 @@ pub(crate) fn add_fences(graph: &mut Graph, cast: &Cast<'_>, sources: &Sources) 
         let mut nodes = Vec::with_capacity(here.len());
         for fence in here {
             let node = graph.role_of(fence);
-            for op in nearest_past(cast, sources, fence) {
+            for op in nearest_past(cast, writer, fence) {
                 graph.edge(op, node, Why::Fence);
             }
             nodes.push((operations.all[fence].returned, node));
@@ -149,14 +151,14 @@ pub(crate) fn add_fences(graph: &mut Graph, cast: &Cast<'_>, sources: &Sources) 
 }
 
 /// The operations at a fence's service through which all paths of causality to it lead.
-fn nearest_past(cast: &Cast<'_>, sources: &Sources, fence: Op) -> Vec<Op> {
+fn nearest_past(cast: &Cast<'_>, writer: &Writer<'_>, fence: Op) -> Vec<Op> {
     let operations = cast.operations;
     let service = operations.all[fence].service;
     let mut found = Vec::new();
     let mut visited = BTreeSet::from([fence]);
     let mut waiting = vec![fence];
     while let Some(op) = waiting.pop() {
-        for earlier in causes(cast, sources, op) {
+        for earlier in causes(cast, writer, op) {
             if !visited.insert(earlier) {
                 continue;
             }
@@ -175,15 +177,29 @@ fn nearest_past(cast: &Cast<'_>, sources: &Sources, fence: Op) -> Vec<Op> {
 
 /// What directly precedes an operation in causal order: the last operations of its session before it, senders
 /// of messages, and who wrote what it read.
-fn causes(cast: &Cast<'_>, sources: &Sources, op: Op) -> Vec<Op> {
+fn causes(cast: &Cast<'_>, writer: &Writer<'_>, op: Op) -> Vec<Op> {
     let operations = cast.operations;
     let operation = &operations.all[op];
     let mut causes: Vec<Op> = operations.told(op).to_vec();
     causes.extend(operations.previous_in_session(op));
     for touch in &operation.touches {
-        if let Some(Source::Update(update)) = touch.read.map(|value| sources.of(op, touch.key, value)) {
-            causes.push(update);
-        }
+        causes.extend(touch.read.and_then(|value| writer(op, touch.key, value)));
     }
     causes
+}
+
+/// Whether an order keeps what fences ask for, where `writer` is who wrote, by that order, what was read.
+pub(crate) fn keeps_fences(cast: &Cast<'_>, writer: &Writer<'_>, order: &[Op]) -> bool {
+    let operations = cast.operations;
+    let place: BTreeMap<Op, usize> = order.iter().enumerate().map(|(place, op)| (*op, place)).collect();
+    (0..operations.all.len()).filter(|op| operations.all[*op].fence).all(|fence| {
+        let past = nearest_past(cast, writer, fence);
+        let last = past.iter().filter_map(|op| place.get(op)).max();
+        let begun_later = |op: &&Op| {
+            let (fence, operation) = (&operations.all[fence], &operations.all[**op]);
+            operation.service == fence.service && fence.returned < operation.invoke
+        };
+        let first = order.iter().filter(begun_later).filter_map(|op| place.get(op)).min();
+        last.zip(first).is_none_or(|(last, first)| last < first)
+    })
 }

@@ -19,14 +19,14 @@ mod versions;
 
 use crate::graph::{Graph, Why};
 use crate::operations::{Op, Operations};
-use crate::sources::Sources;
+use crate::sources::{Source, Sources};
 use crate::{Evidence, Judgement, Model};
 use demands::Demands;
 use edges::Cast;
 use problem::Problem;
-use saturate::{Chains, Saturated};
+use saturate::{Chains, Read, Saturated};
 use schedule::Found;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use versions::Versions;
 
 /// An order of the operations that `model` allows.
@@ -65,21 +65,26 @@ fn by_witness(model: Model, operations: &Operations<'_>) -> Result<Vec<Op>, Judg
         return search(demands, operations, &sources, &all, Some(&versions));
     }
     let mut graph = Graph::new(operations.all.len());
-    versions_in_order(&mut graph, &versions);
+    versions_in_order(&mut graph, &versions, &versions.takes_part);
     let cast =
         Cast { operations, takes_part: &versions.takes_part, interchangeable: &versions.interchangeable };
-    demand(&mut graph, demands, &cast, &sources);
+    edges::add(&mut graph, demands, &cast);
+    if demands.fences && operations.all.iter().any(|operation| operation.fence) {
+        let writers = versions.writers();
+        edges::add_fences(&mut graph, &cast, &|reader, key, _| writers.get(&(reader, key)).copied());
+    }
     match graph.adjacency().topological() {
         Some(order) => Ok(order.into_iter().filter(|op| cast.takes_part.get(*op) == Some(&true)).collect()),
         None => Err(cyclic(operations, &graph)),
     }
 }
 
-/// Each update comes before its readers, and all of them before the next update.
-fn versions_in_order(graph: &mut Graph, versions: &Versions) {
+/// Each update comes before its readers, and all of them before the next update; of those that take part.
+fn versions_in_order(graph: &mut Graph, versions: &Versions, takes_part: &[bool]) {
     for chain in &versions.chains {
         let mut previous: Option<&versions::Version> = None;
-        for version in chain.values() {
+        for version in chain.values().filter(|version| version.update.is_none_or(|update| takes_part[update]))
+        {
             if let (Some(previous), Some(next)) = (previous, version.update) {
                 for earlier in previous.update.iter().chain(&previous.readers) {
                     if *earlier != next {
@@ -94,13 +99,6 @@ fn versions_in_order(graph: &mut Graph, versions: &Versions) {
             }
             previous = Some(version);
         }
-    }
-}
-
-fn demand(graph: &mut Graph, demands: Demands, cast: &Cast<'_>, sources: &Sources) {
-    edges::add(graph, demands, cast);
-    if demands.fences {
-        edges::add_fences(graph, cast, sources);
     }
 }
 
@@ -186,42 +184,50 @@ fn search(
     let problem = Problem::new(operations, sources, chosen)?;
     let mut graph = Graph::new(operations.all.len());
     if let Some(versions) = claimed {
-        versions_in_order(&mut graph, versions);
+        versions_in_order(&mut graph, versions, &problem.takes_part);
     }
     let cast = Cast { operations, takes_part: &problem.takes_part, interchangeable: &BTreeSet::new() };
-    demand(&mut graph, demands, &cast, sources);
+    edges::add(&mut graph, demands, &cast);
     let chains = Chains::new(operations, &problem.takes_part, demands.process);
     if problem.open().next().is_some()
-        && let Ok(order) = attempt(problem.clone(), graph.clone(), &chains, true)
+        && let Ok(order) = attempt(demands, problem.clone(), graph.clone(), &chains, true)
     {
         return Ok(order);
     }
-    attempt(problem, graph, &chains, false)
+    attempt(demands, problem, graph, &chains, false)
 }
 
 fn attempt(
+    demands: Demands,
     mut problem: Problem<'_>,
     mut graph: Graph,
     chains: &Chains,
     guess: bool,
 ) -> Result<Vec<Op>, Judgement> {
     let operations = problem.operations;
-    let mut reads: Vec<_> = problem.reads().collect();
-    let known = reads.len();
-    let mut open: Vec<_> = problem.open().collect();
-    match saturate::saturate(&mut graph, chains, &mut reads, &mut open, guess) {
-        Saturated::Fixed | Saturated::TooLong => {}
-        Saturated::Cyclic => return Err(cyclic(operations, &graph)),
-        Saturated::Unexplained(read) => {
-            return Err(Judgement::violated(format!(
-                "{} can have read {} from none of those who wrote it: each comes after it or had been overwritten",
-                operations.name(read.reader),
-                operations.key(read.key)
-            )));
+    let fenced = demands.fences && operations.all.iter().any(|operation| operation.fence);
+    loop {
+        if fenced {
+            add_fences(&mut graph, &problem);
+        }
+        let mut reads: Vec<_> = problem.reads().collect();
+        let known = reads.len();
+        let mut open: Vec<_> = problem.open().collect();
+        match saturate::saturate(&mut graph, chains, &mut reads, &mut open, guess) {
+            Saturated::Fixed | Saturated::TooLong => {}
+            Saturated::Cyclic => return Err(cyclic(operations, &graph)),
+            Saturated::Unexplained(read) => return Err(unexplained(operations, read)),
+        }
+        problem.close(&reads[known..]);
+        // A fence asks for more when it turns out what its session had seen.
+        if !fenced || reads.len() == known {
+            break;
         }
     }
-    problem.close(&reads[known..]);
     match schedule::schedule(&problem, &graph.adjacency()) {
+        Found::Order(order) if fenced && !keeps_fences(&problem, &order) => Err(Judgement::undecided(
+            "it is open who wrote some of what was read before a fence, and the order found does not keep the fence",
+        )),
         Found::Order(order) => Ok(order),
         Found::None => {
             let count = problem.members.len();
@@ -233,4 +239,44 @@ fn attempt(
             "no order was found within the budget of the search, and nothing that rules one out: a witness would decide it",
         )),
     }
+}
+
+fn unexplained(operations: &Operations<'_>, read: Read) -> Judgement {
+    Judgement::violated(format!(
+        "{} can have read {} from none of those who wrote it: each comes after it or had been overwritten",
+        operations.name(read.reader),
+        operations.key(read.key)
+    ))
+}
+
+/// What fences ask for, as far as it is known who wrote what was read.
+fn add_fences(graph: &mut Graph, problem: &Problem<'_>) {
+    let cast = Cast {
+        operations: problem.operations,
+        takes_part: &problem.takes_part,
+        interchangeable: &BTreeSet::new(),
+    };
+    edges::add_fences(graph, &cast, &|reader, key, value| match problem.source(reader, key, value) {
+        Source::Update(update) => Some(update),
+        _ => None,
+    });
+}
+
+/// Whether an order keeps what fences ask for, by what it says of who wrote what was read.
+fn keeps_fences(problem: &Problem<'_>, order: &[Op]) -> bool {
+    let operations = problem.operations;
+    let mut newest: Vec<Option<Op>> = vec![None; operations.keys.len()];
+    let mut writers: BTreeMap<(Op, usize), Op> = BTreeMap::new();
+    for &op in order {
+        for touch in &operations.all[op].touches {
+            if let (Some(_), Some(writer)) = (touch.read, newest[touch.key]) {
+                writers.insert((op, touch.key), writer);
+            }
+            if touch.write.is_some() {
+                newest[touch.key] = Some(op);
+            }
+        }
+    }
+    let cast = Cast { operations, takes_part: &problem.takes_part, interchangeable: &BTreeSet::new() };
+    edges::keeps_fences(&cast, &|reader, key, _| writers.get(&(reader, key)).copied(), order)
 }

@@ -103,9 +103,9 @@ impl Claims<'_> {
         unplaced
     }
 
-    /// The newest version that an operation that sees up to `sees` can have seen.
+    /// The newest version below `sees`, which is above all commits of a snapshot's own time.
     fn newest(&self, touch: &Touch, sees: Stamp, op: Op) -> (Stamp, Option<Op>) {
-        let mut older = self.versions.chains[touch.key].range(..=sees).rev();
+        let mut older = self.versions.chains[touch.key].range(..sees).rev();
         let found = older.find(|(_, version)| version.update.is_some_and(|update| update != op));
         found.map_or(((0, 0, 0), None), |(stamp, version)| (*stamp, version.update))
     }

@@ -32,6 +32,25 @@ pub(crate) struct Version {
     pub(crate) readers: Vec<Op>,
 }
 
+impl Versions {
+    /// Who wrote what an operation read from a key: the update of the version that it saw.
+    pub(crate) fn writers(&self) -> BTreeMap<(Op, usize), Op> {
+        let mut writers = BTreeMap::new();
+        for (key, chain) in self.chains.iter().enumerate() {
+            let mut previous = None;
+            for version in chain.values() {
+                writers.extend(
+                    version.readers.iter().filter_map(|reader| Some(((*reader, key), version.update?))),
+                );
+                // An update that read the key read the version before its own.
+                writers.extend(version.update.zip(previous).map(|(update, seen)| ((update, key), seen)));
+                previous = version.update;
+            }
+        }
+        writers
+    }
+}
+
 /// Takes the witnesses apart, each service's by their own kind.
 ///
 /// # Errors
@@ -47,10 +66,9 @@ pub(crate) fn claimed(operations: &Operations<'_>, sources: &Sources) -> Result<
     for op in (0..operations.all.len()).filter(|op| !operations.all[*op].touches.is_empty()) {
         of_service[operations.all[op].service].push(op);
     }
-    for ops in of_service {
-        let timed =
-            |op: &Op| matches!(operations.events[*op].witness, Some(Witness::Tc(_) | Witness::Snap(_)));
-        if ops.iter().any(timed) {
+    let kinds = kinds(operations);
+    for (service, ops) in of_service.into_iter().enumerate() {
+        if kinds[service] == Some(Kind::Timestamp) {
             timestamp::claim(operations, sources, &ops, &mut versions)?;
         } else {
             carstamp::claim(operations, &ops, &mut versions)?;
@@ -59,16 +77,43 @@ pub(crate) fn claimed(operations: &Operations<'_>, sources: &Sources) -> Result<
     Ok(versions)
 }
 
-/// The first operation that ended ok, touched a key, and carries no witness of its place that fits it.
+/// How an engine proves where an operation stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Carstamp,
+    Timestamp,
+}
+
+/// The kind of the witness that an operation carries, if it fits the operation.
+fn kind(operations: &Operations<'_>, op: Op) -> Option<Kind> {
+    let operation = &operations.all[op];
+    match operations.events[op].witness {
+        Some(Witness::Cs(_)) if operation.touches.len() == 1 => Some(Kind::Carstamp),
+        Some(Witness::Tc(_)) if operation.updates() => Some(Kind::Timestamp),
+        Some(Witness::Snap(_)) if !operation.updates() => Some(Kind::Timestamp),
+        _ => None,
+    }
+}
+
+/// The kind of witness of each service: that of its first operation that ended ok and touched a key.
+fn kinds(operations: &Operations<'_>) -> Vec<Option<Kind>> {
+    let mut kinds = vec![None; operations.services];
+    for (op, operation) in operations.all.iter().enumerate().rev() {
+        if operation.is_ok() && !operation.touches.is_empty() {
+            kinds[operation.service] = kind(operations, op);
+        }
+    }
+    kinds
+}
+
+/// The first operation that ended ok, touched a key, and carries no witness of its place that fits it and is of
+/// its service's kind.
 pub(crate) fn first_without_witness(operations: &Operations<'_>) -> Option<Op> {
+    let kinds = kinds(operations);
     (0..operations.all.len()).find(|&op| {
         let operation = &operations.all[op];
-        let fits = match operations.events[op].witness {
-            Some(Witness::Cs(_)) => operation.touches.len() == 1,
-            Some(Witness::Tc(_)) => operation.updates(),
-            Some(Witness::Snap(_)) => !operation.updates(),
-            _ => false,
-        };
+        let own = kind(operations, op);
+        let fits = own.is_some() && own == kinds[operation.service];
         operation.is_ok() && !operation.touches.is_empty() && !fits
     })
 }

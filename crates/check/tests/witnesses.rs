@@ -1,0 +1,57 @@
+//! Witnesses that do not fit together, or of which only a part is known.
+
+use meridian_check::{Model, Verdict, by_search, check};
+use meridian_protocol::history::Event;
+
+const ORDERS: [Model; 3] = [Model::StrictSerializable, Model::Rss, Model::Serializable];
+
+fn history(lines: &[&str]) -> Vec<Event> {
+    lines.iter().map(|line| serde_json::from_str(line).expect("a line of a history")).collect()
+}
+
+#[test]
+fn witnesses_of_two_kinds_in_one_service_are_none() {
+    let events = history(&[
+        r#"{"id":1,"session":"a","ops":[["w","x","1"]],"invoke":0,"return":1,"witness":{"tc":1}}"#,
+        r#"{"id":2,"session":"b","ops":[["r","x","999"]],"invoke":2,"return":3,"witness":{"cs":[5,5,0]}}"#,
+    ]);
+    for model in ORDERS {
+        assert_eq!(check(model, &events).verdict, Verdict::Violated);
+    }
+}
+
+#[test]
+fn a_stray_timestamp_of_what_never_ended_does_not_turn_carstamps_off() {
+    let events = history(&[
+        r#"{"id":1,"session":"a","ops":[["w","x","1"]],"invoke":0,"return":1,"witness":{"cs":[1,1,0]}}"#,
+        r#"{"id":2,"session":"b","ops":[["r","x",null]],"invoke":2,"return":3,"witness":{"cs":[0,0,0]}}"#,
+        r#"{"id":3,"session":"c","ops":[["w","y","1"]],"invoke":0,"return":null,"outcome":"unknown","witness":{"tc":1}}"#,
+    ]);
+    assert_eq!(check(Model::Linearizable, &events).verdict, Verdict::Violated);
+}
+
+#[test]
+fn an_unseen_commit_of_unknown_outcome_is_in_nobodys_way() {
+    let events = history(&[
+        r#"{"id":1,"session":"a","ops":[["w","x","1"]],"invoke":0,"return":1,"witness":{"tc":1}}"#,
+        r#"{"id":2,"session":"b","ops":[["w","x","2"]],"invoke":2,"return":null,"outcome":"unknown","witness":{"tc":2}}"#,
+        r#"{"id":3,"session":"a","ops":[["w","x","3"]],"invoke":4,"return":5,"witness":{"tc":3}}"#,
+        r#"{"id":4,"session":"c","ops":[["w","y","9"]],"invoke":0,"return":null,"outcome":"unknown"}"#,
+        r#"{"id":5,"session":"d","kind":"ro","ops":[["r","y","9"]],"invoke":6,"return":7,"witness":{"snap":4}}"#,
+    ]);
+    for model in ORDERS {
+        assert_eq!(check(model, &events).verdict, Verdict::Holds, "{}", check(model, &events).reason);
+        assert_eq!(by_search(model, &events).verdict, Verdict::Holds);
+    }
+}
+
+#[test]
+fn a_transaction_reads_below_its_own_commit_timestamp() {
+    let events = history(&[
+        r#"{"id":1,"session":"a","ops":[["w","x","1"]],"invoke":0,"return":9,"witness":{"tc":5}}"#,
+        r#"{"id":2,"session":"b","ops":[["r","x",null],["w","y","1"]],"invoke":0,"return":9,"witness":{"tc":5}}"#,
+    ]);
+    for model in ORDERS {
+        assert_eq!(check(model, &events).verdict, Verdict::Holds, "{}", check(model, &events).reason);
+    }
+}
