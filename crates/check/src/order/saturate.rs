@@ -342,6 +342,17 @@ impl<'a> Pending<'a> {
     /// A pending update that comes after a writer comes after its readers.
     fn push_after_readers(&mut self, chains: &Chains, past: &Clocks, forced: &mut Vec<(Op, Op)>) {
         for &(key, update) in self.updates {
+            // All who saw the key as it began come before any update of it: the last of each chain does.
+            for chain in 0..chains.count as u32 {
+                let reads = self.reads.get(&(key, chain)).map_or(&[][..], Vec::as_slice);
+                let last =
+                    reads.iter().rev().find(|(_, reader, writer)| writer.is_none() && *reader != update);
+                if let Some((_, reader, _)) =
+                    last.filter(|(_, reader, _)| self.told.insert((*reader, update)))
+                {
+                    forced.push((*reader, update));
+                }
+            }
             let row = past.row(update);
             for (chain, versions) in &chains.updates[key] {
                 let before = versions.partition_point(|(index, _)| *index < row[*chain as usize]);
