@@ -34,7 +34,8 @@ STAGES = {
         (
             "planted bugs",
             3,
-            [CARGO, "test", *SIM, "--package", "meridian-sim", "--features", "planted-bugs", "--test", "planted"],
+            [CARGO, "test", *SIM, "--package", "meridian-sim", "--features", "planted-bugs"]
+            + ["--test", "planted", "--test", "exhaustive"],
             {},
         ),
         ("documentation", 2, [CARGO, "doc", "--workspace", "--no-deps", "--locked"], {"RUSTDOCFLAGS": "-D warnings"}),
@@ -46,6 +47,12 @@ STAGES = {
             30,
             [CARGO, "test", *SIM, "--package", "meridian-sim", "--test", "simulation", "--", "--nocapture"],
             {"MERIDIAN_RUNS": "200"},
+        ),
+        (
+            "every order of events",
+            8,
+            [CARGO, "test", *SIM, "--package", "meridian-sim", "--test", "exhaustive", "--", "--ignored", "--nocapture"],
+            {},
         ),
         ("five regions", 10, [BINARY, "sim", "--engine", "gryff", "--n", "5", "--seeds", "1..51"], {}),
         ("seven regions", 15, [BINARY, "sim", "--engine", "gryff-rsc", "--n", "7", "--seeds", "1..51"], {}),

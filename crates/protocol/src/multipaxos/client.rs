@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 type Out = Effects<Message, Completion>;
 
 /// A session's machine, or one that the sessions of a node share.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Client {
     id: ClientId,
     settings: Settings,
@@ -28,7 +28,7 @@ pub struct Client {
     alarms: Alarms<RequestId>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Op {
     partition: u16,
     work: Work,

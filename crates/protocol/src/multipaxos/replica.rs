@@ -9,7 +9,8 @@ use crate::clock::{Micros, Now};
 use crate::machine::{self, Effects, Place, Status};
 use crate::registry::Settings;
 use crate::topology::{Address, Region, ReplicaId};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt::{self, Debug};
 
 type Out = Effects<Message, Record>;
 
@@ -17,7 +18,7 @@ type Out = Effects<Message, Record>;
 const WAITING: usize = 10_000;
 
 /// One region's copy of one partition.
-#[derive(Debug)]
+#[derive(Clone)]
 pub struct Replica {
     id: ReplicaId,
     settings: Settings,
@@ -32,11 +33,24 @@ pub struct Replica {
 }
 
 /// How often things happened, apart from the log.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Default)]
 struct Counters {
     forward: u64,
     retry: u64,
     lease_read: u64,
+}
+
+/// Where it stands: the alarm and the counts say nothing of that.
+impl Debug for Replica {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let under_way: BTreeSet<_> = self.under_way.keys().collect();
+        f.debug_struct("Replica")
+            .field("id", &self.id)
+            .field("log", &self.log)
+            .field("under_way", &under_way)
+            .field("waiting", &self.waiting)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Replica {

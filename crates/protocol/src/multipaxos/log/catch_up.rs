@@ -4,9 +4,10 @@ use super::{Accepted, Log, MESSAGE_BYTES, Message, Out, Record, Role, Slot, Stat
 use crate::clock::{Micros, Now};
 use crate::topology::Region;
 use bytes::Bytes;
+use std::fmt::{self, Debug};
 
 /// What a replica that is behind has asked for.
-#[derive(Debug)]
+#[derive(Clone)]
 pub(super) struct CatchingUp<F> {
     source: Region,
     /// When the answer counts as lost.
@@ -17,7 +18,7 @@ pub(super) struct CatchingUp<F> {
 }
 
 /// The pages of a snapshot that have come.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Incoming<F> {
     at: Slot,
     facts: Vec<F>,
@@ -25,12 +26,26 @@ struct Incoming<F> {
 }
 
 /// A snapshot on its way to a replica: a state that stays as it is while the log goes on.
-#[derive(Debug)]
+#[derive(Clone)]
 pub(super) struct Outgoing<S> {
     pub(super) at: Slot,
     state: S,
     /// When the receiver counts as gone.
     pub(super) deadline: Micros,
+}
+
+/// Without the deadline.
+impl<F: Debug> Debug for CatchingUp<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CatchingUp({:?}, {}, {:?})", self.source, self.tries, self.incoming)
+    }
+}
+
+/// Without the deadline.
+impl<S: Debug> Debug for Outgoing<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Outgoing({}, {:?})", self.at, self.state)
+    }
 }
 
 /// A receiver that asks for nothing for so many times the time after which it asks again is gone.

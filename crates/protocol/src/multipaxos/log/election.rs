@@ -7,7 +7,7 @@ use crate::topology::{Region, RegionSet};
 use std::collections::BTreeMap;
 
 /// A replica that asks whether it would be supported.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Canvassing {
     ballot: Ballot,
     /// The leader that wants to be followed by this replica.
@@ -16,7 +16,7 @@ pub(super) struct Canvassing {
 }
 
 /// A candidate.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Preparing<C> {
     ballot: Ballot,
     consent: Option<Ballot>,

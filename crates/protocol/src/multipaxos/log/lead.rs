@@ -6,9 +6,10 @@ use crate::clock::{Micros, Now};
 use crate::planted::Planted;
 use crate::topology::{Region, RegionSet};
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt::{self, Debug};
 
 /// A term of leadership.
-#[derive(Debug)]
+#[derive(Clone)]
 pub(super) struct Leading<C> {
     pub(super) ballot: Ballot,
     since: Micros,
@@ -30,7 +31,7 @@ pub(super) struct Leading<C> {
 }
 
 /// What the leader knows of another replica.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Default)]
 struct Follower {
     heard: Micros,
     /// Since when it has been heard without a long silence.
@@ -38,6 +39,24 @@ struct Follower {
     progress: Progress,
     /// Until when it promises nobody else.
     lease_until: Micros,
+}
+
+/// Without the times.
+impl<C: Debug> Debug for Leading<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let batches: Vec<_> = self.batches.iter().map(|(last, _)| last).collect();
+        let progress: Vec<_> = self.followers.values().map(|follower| follower.progress).collect();
+        f.debug_struct("Leading")
+            .field("ballot", &self.ballot)
+            .field("next", &self.next)
+            .field("acks", &self.acks)
+            .field("batches", &batches)
+            .field("queue", &self.queue)
+            .field("barrier", &self.barrier)
+            .field("progress", &progress)
+            .field("has_consented", &self.has_consented)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<S: StateMachine> Log<S> {

@@ -45,7 +45,7 @@ use minicbor::{Decode, Encode};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeMap;
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 
 /// A place in the log, from 1.
 pub type Slot = u64;
@@ -175,7 +175,7 @@ impl<S: StateMachine> Default for Out<S> {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Role<C> {
     /// Follows a leader, or waits for one.
     Following,
@@ -188,7 +188,7 @@ enum Role<C> {
 }
 
 /// One replica of a log, and its state.
-#[derive(Debug)]
+#[derive(Clone)]
 pub struct Log<S: StateMachine> {
     own: Region,
     regions: u8,
@@ -234,7 +234,7 @@ pub struct Log<S: StateMachine> {
 }
 
 /// How often things happened.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Default)]
 struct Counters {
     election: u64,
     handover: u64,
@@ -246,6 +246,28 @@ struct Counters {
     snapshot: u64,
     checkpoint: u64,
     truncation: u64,
+}
+
+/// Where it stands: deadlines and counts say nothing of that.
+impl<S: StateMachine + Debug> Debug for Log<S>
+where
+    S::Command: Debug,
+    S::Fact: Debug,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Log")
+            .field("promised", &self.promised)
+            .field("seen", &self.seen)
+            .field("entries", &self.entries)
+            .field("applied", &(self.commit, self.checkpoint, self.floor, self.everywhere))
+            .field("role", &self.role)
+            .field("leader", &self.leader)
+            .field("lent", &self.lent.map(|(holder, _)| holder))
+            .field("catching_up", &self.catching_up)
+            .field("outgoing", &self.outgoing)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<S: StateMachine> Log<S> {
@@ -373,6 +395,11 @@ impl<S: StateMachine> Log<S> {
         }
     }
 
+    /// The highest ballot promised.
+    pub fn promised(&self) -> Ballot {
+        self.promised
+    }
+
     /// Whether this replica leads.
     pub fn leads(&self) -> bool {
         matches!(self.role, Role::Leading(_))
@@ -391,6 +418,11 @@ impl<S: StateMachine> Log<S> {
     /// A digest of all that replicas must agree on at rest.
     pub fn digest(&self) -> u64 {
         self.state.digest().wrapping_add(self.commit)
+    }
+
+    /// What is accepted and not yet forgotten. Up to [`Self::applied`] it is what was chosen.
+    pub fn accepted(&self) -> &BTreeMap<Slot, Accepted<S::Command>> {
+        &self.entries
     }
 
     /// How many slots are applied.
