@@ -145,6 +145,7 @@ fn two_commands_a_crash_and_a_recovery_on_gryff() {
 }
 
 #[test]
+// Too long for every run; `make test-long` has it.
 #[ignore = "takes minutes"]
 fn two_commands_a_crash_and_a_recovery_on_gryff_in_all_orders() {
     let explored = gryff(&bounds(Some(0), [0, 0, 1], 1_000_000)).unwrap();

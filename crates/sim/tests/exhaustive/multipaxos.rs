@@ -168,6 +168,7 @@ fn two_commands_and_two_leaders_on_multipaxos() {
 
 /// Region 1 may stand at any time.
 #[test]
+// Too long for every run; `make test-long` has it.
 #[ignore = "takes minutes"]
 fn two_commands_and_a_second_leader_at_any_time_on_multipaxos() {
     let from = led(&Settings::default());
