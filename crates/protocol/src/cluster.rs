@@ -2,7 +2,9 @@
 //! with faults are the simulator's business.
 
 use crate::clock::Now;
-use crate::machine::{Client as _, Completion, Effects, Engine, Outcome, Place, Replica as _, Request};
+use crate::machine::{
+    Client as _, Completion, Effects, Engine, Level, Outcome, Place, Replica as _, Request,
+};
 use crate::object::{Action, Answer, Command, Condition, Expiry, Reply, Set, SetAnswer};
 use crate::topology::{Address, ClientId, Group, Region};
 use bytes::Bytes;
@@ -75,7 +77,12 @@ impl<E: Engine> Cluster<E> {
     pub(crate) fn begin(&mut self, region: u8, key: &str, action: Action) -> u64 {
         self.requests += 1;
         let id = ClientId::new(u16::from(region) + 1, 1, 0);
-        let request = Request::Act { key: Bytes::from(key.to_owned()), action, at_ms: self.now.wall_ms() };
+        let request = Request::Act {
+            key: Bytes::from(key.to_owned()),
+            action,
+            at_ms: self.now.wall_ms(),
+            level: Level::default(),
+        };
         let mut effects = Effects::default();
         self.clients.get_mut(&id).unwrap().begin(self.now, self.requests, request, &mut effects);
         self.take_from_client(id, effects);

@@ -17,10 +17,11 @@
 //!   time or later. A machine has one alarm: the last time asked for counts. An early or doubled call is harmless.
 
 use crate::clock::{Micros, Now};
-use crate::object::{Action, Answer};
+use crate::object::{Action, Answer, Command, Reply, Version};
 use crate::topology::{Address, ClientId, Group, Region, ReplicaId};
 use crate::wire::Wire;
 use bytes::Bytes;
+use minicbor::{Decode, Encode};
 
 /// What one step of a machine wants done: messages, an alarm, and outputs (a replica's are records to
 /// store, a client's are completions).
@@ -71,7 +72,20 @@ pub enum Request {
         action: Action,
         /// The time against which expiry is judged, in ms since the Unix epoch, on every replica alike.
         at_ms: u64,
+        /// What is asked of it, in keyspaces where each operation chooses.
+        level: Level,
     },
+    /// Act on several keys in one step: a transaction of its own, or a part of the one that is open.
+    Together(Together),
+    /// Open the session's transaction: what is asked until [`Request::Commit`] or [`Request::Abort`] belongs to it.
+    Begin {
+        /// Whether it only reads, and all of it one snapshot.
+        read_only: bool,
+    },
+    /// Commit the session's open transaction.
+    Commit,
+    /// Give the session's open transaction up.
+    Abort,
     /// Make all that this session has seen visible to all that comes after (libRSS).
     Fence,
     /// List keys of a partition in the order of [`crate::topology::key_hash`].
@@ -87,11 +101,75 @@ pub enum Request {
     },
 }
 
+/// Commands on several keys that take effect in one step. If all of them are reads it is a read-only transaction.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Together {
+    /// Keys with what to do to them, in order; a key may come several times.
+    pub steps: Vec<(Bytes, Command)>,
+    /// Nothing is done unless these keys are still at the versions that `WATCH` has seen.
+    pub watched: Vec<(Bytes, Version)>,
+    /// The time against which expiry is judged, in ms since the Unix epoch, on every replica alike.
+    pub at_ms: u64,
+    /// Read as of this time, in µs since the Unix epoch, instead of now. Only reads may ask for it.
+    pub snapshot: Option<Micros>,
+    /// What is asked of it, in keyspaces where each operation chooses.
+    pub level: Level,
+}
+
+/// What one operation asks of a keyspace in which each chooses (TCC, §II): a read one of the first, a write
+/// one of the last, either of them all of it. Other keyspaces give what their model states and ignore it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub enum Level {
+    /// Causal consistency: all of the guarantees below.
+    #[default]
+    #[n(0)]
+    Causal,
+    /// Eventual consistency: none of them.
+    #[n(1)]
+    Eventual,
+    /// Reads see what the session has written.
+    #[n(2)]
+    ReadYourWrites,
+    /// Reads see what earlier reads of the session have seen.
+    #[n(3)]
+    MonotonicReads,
+    /// Writes come after the session's earlier writes.
+    #[n(4)]
+    MonotonicWrites,
+    /// Writes come after what the session has read.
+    #[n(5)]
+    WritesFollowReads,
+}
+
+impl Level {
+    /// Every level with the name by which histories and commands know it.
+    pub const NAMES: [(Self, &'static str); 6] = [
+        (Self::Causal, "cc"),
+        (Self::Eventual, "ec"),
+        (Self::ReadYourWrites, "ryw"),
+        (Self::MonotonicReads, "mr"),
+        (Self::MonotonicWrites, "mw"),
+        (Self::WritesFollowReads, "wfr"),
+    ];
+
+    /// The level's name.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(level, _)| *level == self).map_or("", |(_, name)| name)
+    }
+}
+
+/// Why an engine that serves no transactions gives one up. Hosts refuse them before, by name.
+pub(crate) const NO_TRANSACTIONS: &str = "this engine has no transactions over several keys";
+
 /// How a request ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// Done, with the answer to an [`Request::Act`].
     Answer(Answer),
+    /// Done, with a reply to each step of a [`Request::Together`]; `None`: not done, because a watched key had changed.
+    Answers(Option<Vec<Reply>>),
+    /// Done: the transaction is open, committed or given up, as was asked.
+    Done,
     /// Done, the fence holds.
     Fenced,
     /// Done: keys with their type names, and the hash from which to go on (`None`: that was all).

@@ -48,6 +48,27 @@ impl Model {
     pub fn name(self) -> &'static str {
         Self::ENGINES.iter().find(|(model, ..)| *model == self).map_or("", |(_, name, _)| name)
     }
+
+    /// What it gives to commands on several keys.
+    pub fn several(self) -> Several {
+        match self {
+            Self::Linearizable | Self::Rsc => Several::Each,
+            Self::Causal => Several::Snapshots,
+            Self::StrictSerializable | Self::Rss | Self::PoSerializable => Several::Transactions,
+        }
+    }
+}
+
+/// What a model gives to commands on several keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Several {
+    /// Each key is acted on for itself.
+    Each,
+    /// Reads of several keys see one snapshot; writes are each for itself.
+    Snapshots,
+    /// All of it is one step: [`crate::machine::Request::Together`] with any commands, and transactions that are open
+    /// over many requests.
+    Transactions,
 }
 
 impl fmt::Display for Model {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use meridian_protocol::clock::Micros;
 use meridian_protocol::history::{Access, Ended, Event, Kind, Mode};
-use meridian_protocol::machine::{Completion, Outcome, Request};
+use meridian_protocol::machine::{Completion, Level, Outcome, Request};
 use meridian_protocol::object::{Action, Answer, Command, Condition, Expiry, Reply, Set, SetAnswer};
 
 /// What a session does with one key. Each kind is a read, a write or both, of values that can be told from the
@@ -75,10 +75,10 @@ impl Plan {
             Self::Append(piece) => {
                 let commands = vec![Command::Get, Command::Append(bytes(piece))];
                 let action = Action::Transaction { watched: None, commands };
-                return Request::Act { key: bytes(key), action, at_ms };
+                return Request::Act { key: bytes(key), action, at_ms, level: Level::default() };
             }
         };
-        Request::Act { key: bytes(key), action: Action::Command(command), at_ms }
+        Request::Act { key: bytes(key), action: Action::Command(command), at_ms, level: Level::default() }
     }
 
     /// What the answer shows to have been read and written. An rmw that changed nothing leaves what it read:

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use meridian_protocol::clock::{Micros, Now};
-use meridian_protocol::machine::{Client, Completion, Effects, Engine, Place, Replica, Request};
+use meridian_protocol::machine::{Client, Completion, Effects, Engine, Level, Place, Replica, Request};
 use meridian_protocol::object::Action;
 use meridian_protocol::topology::{Address, ClientId, Group, Region};
 
@@ -88,7 +88,7 @@ impl<E: Engine> Steps<E> {
     pub fn begin(&mut self, region: u8, key: &str, action: Action) -> u64 {
         self.requests += 1;
         let key = Bytes::copy_from_slice(key.as_bytes());
-        let request = Request::Act { key, action, at_ms: self.now.wall_ms() };
+        let request = Request::Act { key, action, at_ms: self.now.wall_ms(), level: Level::default() };
         let mut effects = Effects::default();
         self.clients[usize::from(region)].begin(self.now, self.requests, request, &mut effects);
         self.take(Address::Client(0, client_id(usize::from(region))), effects.sends);

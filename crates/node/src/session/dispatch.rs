@@ -7,7 +7,7 @@ use crate::resp::parse::{Args, COMMAND_MAX, Oversize};
 use crate::resp::table::{self, Each as EachKind, Entry, Kind, Own};
 use crate::resp::typed::{Typer, wrong_arity};
 use bytes::Bytes;
-use meridian_protocol::machine::Request;
+use meridian_protocol::machine::{Level, Request};
 use meridian_protocol::object::{Action, Class, Command, OBJECT_LIMIT};
 use std::fmt::Write as _;
 
@@ -81,7 +81,10 @@ impl State {
             return self.error(&refusal);
         }
         let nil = nil_of(&command);
-        let request = self.submit(Request::Act { key, action: Action::Command(command), at_ms }, host);
+        let request = self.submit(
+            Request::Act { key, action: Action::Command(command), at_ms, level: Level::default() },
+            host,
+        );
         self.run(Job::One(One { request, nil, read: class == Class::Read }));
     }
 

@@ -7,7 +7,7 @@ use crate::resp::encode::Nil;
 use crate::resp::parse::Args;
 use crate::resp::table::{Each as EachKind, Keys};
 use bytes::Bytes;
-use meridian_protocol::machine::{Completion, Outcome, Request, RequestId};
+use meridian_protocol::machine::{Completion, Level, Outcome, Request, RequestId};
 use meridian_protocol::object::{Action, Answer, Command, Condition, Expiry, Fault, Reply, Set, SetAnswer};
 use std::collections::HashMap;
 
@@ -196,7 +196,8 @@ impl Each {
                 EachKind::Exists => Command::Exists,
             };
             let action = Action::Command(command);
-            let request = Request::Act { key: args.bytes(*index), action, at_ms: self.at_ms };
+            let request =
+                Request::Act { key: args.bytes(*index), action, at_ms: self.at_ms, level: Level::default() };
             self.requests.push(state.submit(request, host));
             self.replies.push(None);
         }

@@ -23,7 +23,7 @@ pub(super) fn error(keyspace: &KeyspaceInfo, outcome: &Outcome, read: bool) -> S
                 "CLUSTERDOWN {place}: no quorum of regions answered in time, nothing was done: try again when most regions can be reached"
             )
         }
-        Outcome::Answer(_) | Outcome::Fenced | Outcome::Page(..) => {
+        Outcome::Answer(_) | Outcome::Answers(_) | Outcome::Done | Outcome::Fenced | Outcome::Page(..) => {
             format!("ERR {place}: an answer to another question, which is a defect: please report it")
         }
     }

@@ -8,7 +8,7 @@ use crate::resp::parse::{Args, OwnedArgs};
 use crate::resp::table::{Each, Entry, Kind, MEMORY};
 use crate::resp::typed::Refusal;
 use bytes::Bytes;
-use meridian_protocol::machine::{Outcome, Request, RequestId};
+use meridian_protocol::machine::{Level, Outcome, Request, RequestId};
 use meridian_protocol::object::{Action, Answer, Class, Command, Reply, Version};
 
 /// A transaction that is being gathered.
@@ -149,7 +149,10 @@ impl State {
             return self.reply().ok();
         }
         let at_ms = host.now().wall_ms();
-        let request = self.submit(Request::Act { key: key.clone(), action: Action::Watch, at_ms }, host);
+        let request = self.submit(
+            Request::Act { key: key.clone(), action: Action::Watch, at_ms, level: Level::default() },
+            host,
+        );
         self.run(Job::Watch(Watch { request, key }));
     }
 
@@ -188,7 +191,7 @@ impl State {
             return self.error(&refusal);
         }
         let action = Action::Transaction { watched: watched.map(|watched| watched.version), commands };
-        let request = self.submit(Request::Act { key, action, at_ms }, host);
+        let request = self.submit(Request::Act { key, action, at_ms, level: Level::default() }, host);
         self.run(Job::Exec(Exec { request, slots }));
     }
 

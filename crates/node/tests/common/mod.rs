@@ -80,13 +80,16 @@ impl FakeHost {
             return outcome;
         }
         match request {
-            Request::Act { key, action, at_ms } => {
+            Request::Act { key, action, at_ms, .. } => {
                 let held = self.keys[keyspace].entry((key_hash(key), key.clone())).or_default();
                 let (state, answer) = apply(&held.0, held.1, action, *at_ms);
                 if action.class() == Class::Write || state != held.0 {
                     *held = (state, Version(self.next_request, 0, 0));
                 }
                 Outcome::Answer(answer)
+            }
+            Request::Together(_) | Request::Begin { .. } | Request::Commit | Request::Abort => {
+                panic!("a session asks for transactions only where they are served")
             }
             Request::Fence => Outcome::Fenced,
             Request::Scan { partition, from, count, at_ms } => {

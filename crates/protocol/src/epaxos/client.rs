@@ -7,7 +7,7 @@ use crate::clock::{Micros, Now};
 use crate::gryff::carstamp::Carstamp;
 use crate::gryff::client::merge_pages;
 use crate::gryff::message::{Listed, OpId};
-use crate::machine::{self, Completion, Cost, Effects, Outcome, Place, Request, RequestId};
+use crate::machine::{self, Completion, Cost, Effects, NO_TRANSACTIONS, Outcome, Place, Request, RequestId};
 use crate::object::Class;
 use crate::registry::Settings;
 use crate::results::Lanes;
@@ -142,7 +142,7 @@ impl machine::Client for Client {
     fn begin(&mut self, now: Now, id: RequestId, request: Request, out: &mut Out) {
         let op = OpId { client: self.id, request: id };
         let (partition, work) = match request {
-            Request::Act { key, action, at_ms } => {
+            Request::Act { key, action, at_ms, level: _ } => {
                 let operation = Box::new(Operation { op, lane: self.lanes.take(), action, at_ms });
                 (self.place.group.partition_of(&key), Work::Submitted { key, operation })
             }
@@ -153,6 +153,10 @@ impl machine::Client for Client {
             }
             Request::Scan { partition, from, count, at_ms } => {
                 (partition, Work::Listing { from, count, at_ms, replies: BTreeMap::new() })
+            }
+            Request::Together(_) | Request::Begin { .. } | Request::Commit | Request::Abort => {
+                let (outcome, cost) = (Outcome::Aborted(NO_TRANSACTIONS), Cost::default());
+                return out.output(Completion { request: id, outcome, cost });
             }
         };
         let give_up = now.monotonic + self.settings.operation_timeout;

@@ -12,7 +12,7 @@ use super::read::Read;
 use super::{Consistency, answer_read};
 use crate::alarms::Alarms;
 use crate::clock::{Micros, Now};
-use crate::machine::{self, Completion, Cost, Effects, Outcome, Place, Request, RequestId};
+use crate::machine::{self, Completion, Cost, Effects, NO_TRANSACTIONS, Outcome, Place, Request, RequestId};
 use crate::object::{Action, Answer, Class, Command, State, TypeName, Version, apply};
 use crate::planted::Planted;
 use crate::results::Lanes;
@@ -580,13 +580,17 @@ impl machine::Client for Client {
     fn begin(&mut self, now: Now, id: RequestId, request: Request, out: &mut Out) {
         let group = &self.place.group;
         let (key, partition, work) = match request {
-            Request::Act { key, action, at_ms } => {
+            Request::Act { key, action, at_ms, level: _ } => {
                 let partition = group.partition_of(&key);
                 (key, partition, Work::Act { action, at_ms })
             }
             Request::Fence => (Bytes::new(), 0, Work::Fence),
             Request::Scan { partition, from, count, at_ms } => {
                 (Bytes::new(), partition, Work::List { from, count, at_ms })
+            }
+            Request::Together(_) | Request::Begin { .. } | Request::Commit | Request::Abort => {
+                let (outcome, cost) = (Outcome::Aborted(NO_TRANSACTIONS), Cost::default());
+                return out.output(Completion { request: id, outcome, cost });
             }
         };
         let op = Op {

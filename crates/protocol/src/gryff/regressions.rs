@@ -6,7 +6,7 @@ use super::instance::{Attributes, Ballot, Instance, InstanceId, Phase, Proposal,
 use super::message::{Message, OpId};
 use super::{Gryff, Record, Replica};
 use crate::clock::Now;
-use crate::machine::{Client as _, Completion, Effects, Engine, Place, Replica as _, Request};
+use crate::machine::{Client as _, Completion, Effects, Engine, Level, Place, Replica as _, Request};
 use crate::object::{Action, Command, Condition, Expiry, Set, SetAnswer, Version, apply};
 use crate::registry::Settings;
 use crate::topology::{Address, ClientId, Group, Region};
@@ -100,6 +100,7 @@ fn settled_at_another_proxy_counts_for_what_it_says() {
         key: Bytes::from_static(key.as_bytes()),
         action: Action::Command(Command::Get),
         at_ms: 1,
+        level: Level::default(),
     };
     let mut effects: Effects<Message, Completion> = Effects::default();
     client.begin(at(1), 1, get("x"), &mut effects);

@@ -7,7 +7,7 @@
 use super::message::{Command, Listed, Message, OpId, Outcome as Told, Work};
 use crate::alarms::Alarms;
 use crate::clock::{Micros, Now};
-use crate::machine::{self, Completion, Cost, Effects, Outcome, Place, Request, RequestId};
+use crate::machine::{self, Completion, Cost, Effects, NO_TRANSACTIONS, Outcome, Place, Request, RequestId};
 use crate::registry::Settings;
 use crate::topology::{Address, ClientId, Region, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,10 +114,14 @@ impl machine::Client for Client {
     fn begin(&mut self, now: Now, id: RequestId, request: Request, out: &mut Out) {
         let group = &self.place.group;
         let (partition, work) = match request {
-            Request::Act { key, action, at_ms } => {
+            Request::Act { key, action, at_ms, level: _ } => {
                 (group.partition_of(&key), Work::Act { key, lane: 0, action, at_ms })
             }
             Request::Scan { partition, from, count, at_ms } => (partition, Work::List { from, count, at_ms }),
+            Request::Together(_) | Request::Begin { .. } | Request::Commit | Request::Abort => {
+                let (outcome, cost) = (Outcome::Aborted(NO_TRANSACTIONS), Cost::default());
+                return out.output(Completion { request: id, outcome, cost });
+            }
             Request::Fence => {
                 // All that has ended is in the one order already.
                 out.output(Completion { request: id, outcome: Outcome::Fenced, cost: Cost::default() });
