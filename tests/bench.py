@@ -4,7 +4,7 @@
 usage: bench.py [--seconds 5] [--repeats 3] [--clients 64] [--placement two+two|one|free] [--binary PATH]
 
 Where processes run decides what is measured, so placement is pinned and named (docs/benchmarks.md):
-  two+two  servers 1 and 2 on core 0; server 3 and the load on core 1 (Redis on core 0, the load on core 1)
+  two+two  servers 1 and 2 (of five: 1 to 3) on core 0; the others and the load on core 1 (Redis on core 0)
   one      everything on core 0: throughput is 1 / CPU per operation, the steadiest way to compare code
   free     wherever the scheduler puts it
 CPU is user and system time of the servers over the measured window, system calls are counted by `perf stat` in a
@@ -24,7 +24,8 @@ import time
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 WARMUP = 1.0
-REGIONS = ["ca", "va", "ir"]
+REGIONS = ["ca", "va", "ir", "or", "jp"]
+BOTH_MODELS = '[[keyspace]]\nnumber = 0\nmodel = "linearizable"\n[[keyspace]]\nnumber = 1\nmodel = "rsc"\n'
 
 
 def main():
@@ -75,7 +76,7 @@ def measure(args, kind, options, load):
             args.binary, "bench", "--target", ",".join(servers.targets), "--clients", str(args.clients),
             "--warmup", f"{WARMUP}s", "--duration", f"{total - WARMUP}s", "--json", out, *load,
         ]
-        bench = subprocess.Popen(pinned(args, 3, command), stdout=subprocess.DEVNULL)
+        bench = subprocess.Popen(pinned(args, 1, command), stdout=subprocess.DEVNULL)
         time.sleep(WARMUP)
         # CPU over its own window; counting system calls slows what it counts, so that comes after.
         before, began = [cpu(pid) for pid in [*servers.pids, bench.pid]], time.monotonic()
@@ -98,6 +99,7 @@ def measure(args, kind, options, load):
             "server_cpu": sum(spent[:-1]) / seconds / rate * 1e6,
             "load_cpu": spent[-1] / seconds / rate * 1e6,
             "calls": calls / 2.0 / rate if calls else None,
+            "cpu_each": [own / seconds / rate * 1e6 for own in spent[:-1]],
         }
 
 
@@ -108,12 +110,11 @@ def args_directory():
     return path
 
 
-def pinned(args, index, command):
-    """Servers are 0, 1 and 2, the load is 3."""
+def pinned(args, core, command):
+    """The command on a core, where placement says so."""
     if args.placement == "free" or not shutil.which("taskset"):
         return command
-    core = 0 if args.placement == "one" or index < 2 else 1
-    return ["taskset", "-c", str(core), *command]
+    return ["taskset", "-c", str(0 if args.placement == "one" else core), *command]
 
 
 def cpu(pid):
@@ -169,28 +170,29 @@ class Redis(Servers):
 
 
 class Cluster(Servers):
-    """Three nodes, each a region."""
+    """Nodes, each a region."""
 
-    def __init__(self, args, directory, durability):
+    def __init__(self, args, directory, durability, nodes=3, keyspaces=BOTH_MODELS):
         super().__init__()
         text = f'[cluster]\nid = "bench"\n[durability]\nmode = "{durability}"\n'
-        for i, region in enumerate(REGIONS):
+        regions = REGIONS[:nodes]
+        for i, region in enumerate(regions):
             text += (
                 f'[[node]]\nname = "{region}"\nregion = "{region}"\nclient = {17001 + i}\npeer = {17101 + i}\n'
                 f'data = "{region}"\n'
             )
-        text += '[[keyspace]]\nnumber = 0\nmodel = "linearizable"\n[[keyspace]]\nnumber = 1\nmodel = "rsc"\n'
+        text += keyspaces
         config = os.path.join(directory, "cluster.toml")
         with open(config, "w", encoding="utf-8") as file:
             file.write(text)
-        for i, region in enumerate(REGIONS):
+        for i, region in enumerate(regions):
             command = [args.binary, "serve", "--config", config, "--node", region]
             environment = {**os.environ, "MERIDIAN_LOG": "error"}
             self.processes.append(
-                subprocess.Popen(pinned(args, i, command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+                subprocess.Popen(pinned(args, int(i > nodes // 2), command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
             )
             self.targets.append(f"127.0.0.1:{17001 + i}")
-        for i in range(3):
+        for i in range(nodes):
             wait_for(str(17001 + i))
 
 

@@ -4,7 +4,8 @@ use crate::fault::{Ended, Fault, Verdict};
 use indicatif::{ProgressBar, ProgressStyle};
 use meridian_protocol::latency::RttMatrix;
 use meridian_protocol::registry::{EngineName, Settings};
-use meridian_sim::{End, Faults, Keys, Report, Totals, Workload};
+use meridian_sim::world::CpuCost;
+use meridian_sim::{End, Faults, Keys, Mix, Report, Totals, Workload, percentile};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -50,6 +51,17 @@ pub(crate) struct Options {
     /// Round-trip times: paper, paper-spanner, none, or a CSV file with a header of region names, then milliseconds
     #[arg(long, value_name = "RTT", default_value = "paper")]
     rtt: String,
+    /// What work costs on a node, in ns: a client's request, a message at each end, each byte of it, each item
+    /// (dependency, instance, log entry) that it carries; nothing goes to disk. Prints throughput and latency
+    #[arg(long, value_name = "REQUEST,MESSAGE,BYTE,ITEM", value_parser = cpu)]
+    cpu: Option<CpuCost>,
+    /// Shares of reads, writes and rmws
+    #[arg(long, value_name = "READ:WRITE:RMW", default_value = "5:3:2", value_parser = mix)]
+    mix: Mix,
+    /// Of all operations so many in a hundred go to one shared key, the others to a key of the session's own; instead
+    /// of --keys
+    #[arg(long, value_name = "PCT", value_parser = clap::value_parser!(u32).range(0..=100), conflicts_with = "keys")]
+    conflict: Option<u32>,
     /// Write what the sessions did and saw, in the form that `meridian check` reads; takes a single seed
     #[arg(long, value_name = "F", conflicts_with = "seeds")]
     history: Option<PathBuf>,
@@ -83,7 +95,12 @@ pub(crate) fn run(options: &Options) -> Ended {
             verdict = verdict.and(Verdict::Negative);
             return Ok(());
         };
-        bar.suspend(|| print_report(&report));
+        bar.suspend(|| {
+            if options.cpu.is_some() {
+                print_speed(&report);
+            }
+            print_report(&report);
+        });
         bar.inc(1);
         totals.add(&report);
         verdict = verdict.and(verdict_of(report.end));
@@ -108,18 +125,23 @@ impl Options {
         let regions = self.n.to_string();
         let rtt = RttMatrix::of_flags(&regions, &self.rtt, read)
             .map_err(|why| Fault::new("--n and --rtt", why, "see 'meridian sim --help'"))?;
+        let of_seed = meridian_sim::Options::new(self.seed, self.settings());
         Ok(meridian_sim::Options {
             rtt,
             nodes_per_region: usize::from(self.nodes_per_region),
             partitions: self.partitions,
             faults: self.faults,
+            cpu: self.cpu,
             workload: Workload {
                 ops: self.ops,
                 clients: usize::from(self.clients),
-                keys: Keys::Few(self.keys as usize),
+                keys: self.conflict.map_or(Keys::Few(self.keys as usize), Keys::Conflict),
+                mix: self.mix,
                 ..Workload::default()
             },
-            ..meridian_sim::Options::new(self.seed, self.settings())
+            // Where speed is asked for, nodes keep what they hold in memory.
+            commit: if self.cpu.is_some() { 0..=0 } else { of_seed.commit.clone() },
+            ..of_seed
         })
     }
 
@@ -195,6 +217,14 @@ fn print_report(report: &Report) {
     println!("{report}");
 }
 
+/// How fast the run's operations were.
+fn print_speed(report: &Report) {
+    let mut micros: Vec<u64> = report.latencies.iter().map(|latency| latency.micros).collect();
+    micros.sort_unstable();
+    let at = |share| percentile(&micros, share);
+    println!("ops_per_s={:.0} p50_us={} p99_us={}", report.throughput(), at(0.5), at(0.99));
+}
+
 fn verdict_of(end: End) -> Verdict {
     match end {
         End::Holds => Verdict::Fine,
@@ -218,6 +248,28 @@ fn seeds(text: &str) -> Result<Range<u64>, String> {
     bounds
         .filter(|range: &Range<u64>| !range.is_empty())
         .ok_or_else(|| "give two numbers, the first below the second, such as 1..100".to_owned())
+}
+
+fn cpu(text: &str) -> Result<CpuCost, String> {
+    let parts: Vec<f64> = text.split(',').filter_map(|part| part.parse().ok()).collect();
+    match parts[..] {
+        [request, message, byte, item] if parts.iter().all(|part| (0.0..1e9).contains(part)) => {
+            Ok(CpuCost { request, message, byte, item })
+        }
+        _ => Err("give four times in ns, such as 9000,1500,1,200".to_owned()),
+    }
+}
+
+fn mix(text: &str) -> Result<Mix, String> {
+    let parts: Vec<u32> = text.split(':').filter_map(|part| part.parse().ok()).collect();
+    match parts[..] {
+        [reads, writes, rmws]
+            if (1..1_000_000).contains(&parts.iter().map(|part| u64::from(*part)).sum::<u64>()) =>
+        {
+            Ok(Mix { reads, writes, rmws })
+        }
+        _ => Err("give three shares, not all zero, such as 50:49:1".to_owned()),
+    }
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -197,6 +197,12 @@ impl Core {
         let (traffic, store) = (&self.traffic, &self.store_status);
         writeln!(text, "requests:{}\nrequests_open:{}", traffic.requests, self.requests.len())?;
         writeln!(text, "socket_writes:{}\nbytes_in:{}", traffic.writes, traffic.bytes_in)?;
+        let mail = &self.outside.mail;
+        writeln!(
+            text,
+            "messages:{}\nmessage_bytes:{}\nmessage_items:{}",
+            mail.messages, mail.bytes, mail.items
+        )?;
         writeln!(text, "used_memory:{}", self.used_memory)?;
         writeln!(text, "store_syncs:{}\nstore_written:{}", store.syncs, store.written)?;
         writeln!(text, "store_used:{}\nstore_live:{}", store.used, store.live)?;

@@ -3,7 +3,7 @@
 use crate::outside::{MachineId, Outside};
 use meridian_protocol::clock::{Micros, Now};
 use meridian_protocol::machine::{
-    Client, Completion, Effects, Engine, Place, Record, Replica, Request, RequestId, Status,
+    Client, Completion, Effects, Engine, Message, Place, Record, Replica, Request, RequestId, Status,
 };
 use meridian_protocol::registry::Visitor;
 use meridian_protocol::topology::{Address, Group, Region};
@@ -216,6 +216,7 @@ impl<E: Engine> Keyspace for Hosted<E> {
         body: &[u8],
     ) -> Result<(), String> {
         let message = wire::decode(body).map_err(|error| error.to_string())?;
+        outside.mail.count(&message, body.len());
         self.deliver_one(outside, from, to, message);
         self.deliver(outside);
         Ok(())
@@ -293,7 +294,7 @@ impl<E: Engine> Keyspace for Hosted<E> {
     }
 }
 
-fn dispatch<M: wire::Wire>(
+fn dispatch<M: Message>(
     local: &mut VecDeque<(Address, Address, M)>,
     outside: &mut Outside,
     from: Address,

@@ -8,9 +8,9 @@ use crate::frame::{self, Kind};
 use crate::link::Link;
 use crate::placement::{NodeIndex, Placement};
 use meridian_protocol::clock::{Micros, Now};
-use meridian_protocol::machine::{Completion, Record};
+use meridian_protocol::machine::{Completion, Message, Record};
 use meridian_protocol::topology::{Address, ClientId};
-use meridian_protocol::wire::{self, Wire};
+use meridian_protocol::wire;
 use meridian_store::Batch;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -24,6 +24,26 @@ pub(crate) enum MachineId {
     Replica(u16),
     /// The client machine in a slot.
     Client(u32),
+}
+
+/// Messages to and from other nodes, counted: what a node's work depends on (docs/benchmarks.md).
+#[derive(Debug, Default)]
+pub(crate) struct Mail {
+    /// How many.
+    pub(crate) messages: u64,
+    /// Their encodings' bytes.
+    pub(crate) bytes: u64,
+    /// What they carry one by one ([`Message::items`]).
+    pub(crate) items: u64,
+}
+
+impl Mail {
+    /// Counts a message whose encoding has so many bytes.
+    pub(crate) fn count(&mut self, message: &impl Message, bytes: usize) {
+        self.messages += 1;
+        self.bytes += bytes as u64;
+        self.items += message.items() as u64;
+    }
 }
 
 /// What a node's machines reach the world through.
@@ -42,6 +62,8 @@ pub(crate) struct Outside {
     pub(crate) batch: Option<Batch>,
     /// Requests that ended, for their sessions.
     pub(crate) completions: VecDeque<Completion>,
+    /// Messages that came from and went to other nodes.
+    pub(crate) mail: Mail,
     alarms: BinaryHeap<Reverse<(Micros, usize, MachineId)>>,
     /// Wakes the flusher.
     pub(crate) flush: Rc<Notify>,
@@ -67,6 +89,7 @@ impl Outside {
             dirty_links: Vec::new(),
             batch,
             completions: VecDeque::new(),
+            mail: Mail::default(),
             alarms: BinaryHeap::new(),
             flush: Rc::new(Notify::new()),
             earlier_alarm: Rc::new(Notify::new()),
@@ -89,12 +112,18 @@ impl Outside {
 
     /// Appends a message to the link of the node on which its addressee lives. It is dropped if that node is not
     /// connected or too much waits for it already: machines send again.
-    pub(crate) fn send<M: Wire>(&mut self, from: Address, to: Address, message: &M) {
+    pub(crate) fn send(&mut self, from: Address, to: Address, message: &impl Message) {
         let Some(node) = self.placement.node_of(to) else { return };
+        let mut bytes = 0;
         self.frame(node, Kind::Message, |buffer| {
             frame::write_addresses(buffer, from, to);
+            let before = buffer.len();
             wire::encode(message, buffer);
+            bytes = buffer.len() - before;
         });
+        if bytes > 0 {
+            self.mail.count(message, bytes);
+        }
     }
 
     /// Appends a frame to a link.

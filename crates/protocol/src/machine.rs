@@ -206,6 +206,15 @@ pub struct Completion {
     pub cost: Cost,
 }
 
+/// What the machines of a protocol say to each other.
+pub trait Message: Wire {
+    /// How many instances, dependencies, log entries, versions and the like it carries or speaks of, one by one: what
+    /// handling it costs beyond its bytes.
+    fn items(&self) -> usize {
+        0
+    }
+}
+
 /// A replica's durable fact. Storing a record replaces the one with the same key.
 pub trait Record: Sized + Clone + std::fmt::Debug + PartialEq + 'static {
     /// Appends the key under which the record stands; different facts have different keys.
@@ -222,7 +231,7 @@ pub trait Record: Sized + Clone + std::fmt::Debug + PartialEq + 'static {
 /// The server side of a protocol: one region's copy of one partition.
 pub trait Replica {
     /// What the protocol's machines say to each other.
-    type Message: Wire;
+    type Message: Message;
     /// What must survive a crash.
     type Record: Record;
 
@@ -251,7 +260,7 @@ pub trait Replica {
 /// order gives the next one after the last has ended.
 pub trait Client {
     /// What the protocol's machines say to each other.
-    type Message: Wire;
+    type Message: Message;
 
     /// Takes a request. Every request is completed exactly once.
     fn begin(
@@ -299,7 +308,7 @@ impl Place {
 /// A protocol, chosen and configured: what makes its machines.
 pub trait Engine: Clone + 'static {
     /// What its machines say to each other.
-    type Message: Wire;
+    type Message: Message;
     /// What its replicas store.
     type Record: Record;
     /// The server side.

@@ -1,5 +1,6 @@
 //! What a run can be asked for.
 
+use crate::world::CpuCost;
 use meridian_protocol::clock::Micros;
 use meridian_protocol::latency::RttMatrix;
 use meridian_protocol::registry::Settings;
@@ -28,6 +29,8 @@ pub struct Options {
     pub commit: RangeInclusive<Micros>,
     /// Whether every message goes through its encoding.
     pub codec: bool,
+    /// What work costs on a node; `None`: nothing.
+    pub cpu: Option<CpuCost>,
     /// What clients do.
     pub workload: Workload,
 }
@@ -46,6 +49,7 @@ impl Options {
             jitter: 0.1,
             commit: 0..=2_000,
             codec: true,
+            cpu: None,
             workload: Workload::default(),
         }
     }

@@ -3,7 +3,7 @@
 use crate::recorder::Sort;
 use meridian_check::{Judgement, Verdict};
 use meridian_protocol::clock::Micros;
-use meridian_protocol::history::Event;
+use meridian_protocol::history::{Ended as Outcome, Event};
 use meridian_protocol::topology::Region;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -118,6 +118,18 @@ impl Report {
             (End::Holds, None) => Ok(()),
             (End::Holds, Some(shortfall)) => Err(format!("{self}: not a full run: {shortfall}")),
             _ => Err(format!("{self}: {}", self.reason)),
+        }
+    }
+
+    /// Operations a second that ended ok, over the middle half of them: after the start and before the end.
+    pub fn throughput(&self) -> f64 {
+        let ok = self.history.iter().filter(|event| event.outcome == Outcome::Ok);
+        let mut ends: Vec<i64> = ok.filter_map(|event| event.returned).collect();
+        ends.sort_unstable();
+        let (from, to) = (ends.len() / 4, ends.len() * 3 / 4);
+        match (ends.get(from), ends.get(to)) {
+            (Some(first), Some(last)) if last > first => (to - from) as f64 * 1e9 / (last - first) as f64,
+            _ => 0.0,
         }
     }
 

@@ -110,7 +110,12 @@ impl<'o, E: Engine> Run<'o, E> {
             partitions: options.partitions,
         };
         let nodes = shape.nodes();
-        let conduct = Conduct { seed: random.random(), commit: options.commit.clone(), codec: options.codec };
+        let conduct = Conduct {
+            seed: random.random(),
+            commit: options.commit.clone(),
+            codec: options.codec,
+            cpu: options.cpu,
+        };
         let mut world = World::new(engine, shape, conduct, story);
         let chance = Pcg64Mcg::seed_from_u64(random.random());
         let faults = Storm::begin(&mut world, options.faults, options.lost_regions, options.jitter, chance);

@@ -101,7 +101,7 @@ struct Place {
 impl<E: Engine> Script<E> {
     /// A world in which nothing has happened yet.
     pub fn new(engine: E, setting: Setting) -> Self {
-        let conduct = Conduct { seed: setting.seed, commit: 0..=0, codec: true };
+        let conduct = Conduct { seed: setting.seed, commit: 0..=0, codec: true, cpu: None };
         let mut world = World::new(engine, setting.shape, conduct, None);
         let rules = Rc::new(RefCell::new(Rules { all: Vec::new(), holders: Vec::new(), sent: Vec::new() }));
         let shared = Rc::clone(&rules);

@@ -5,6 +5,7 @@ use super::log::LogState;
 use crate::gryff::carstamp::Carstamp;
 use crate::gryff::instance::{Ballot, Phase};
 use crate::gryff::message::{Compared, Keyed, Listed, OpId};
+use crate::machine;
 use crate::object::Answer;
 use crate::topology::Region;
 use bytes::Bytes;
@@ -308,4 +309,31 @@ pub struct Report {
     /// The partner that the coordinator named.
     #[n(4)]
     pub partner: Option<Region>,
+}
+
+impl machine::Message for Message {
+    fn items(&self) -> usize {
+        let instance =
+            |proposal: &Proposal| proposal.operations.len() + proposal.attributes.dependencies.len();
+        match self {
+            Self::PreAccept { proposal, .. }
+            | Self::Accept { proposal, .. }
+            | Self::Commit { proposal, .. }
+            | Self::Validate { initial: proposal, .. } => instance(proposal),
+            Self::PreAcceptReply { attributes, .. } => 1 + attributes.dependencies.len(),
+            Self::RecoverReply { report, .. } => report.proposal.as_ref().map_or(1, instance),
+            Self::ValidateReply { open, .. } => 1 + open.len(),
+            Self::AcceptReply { .. } | Self::Refused { .. } | Self::Recover { .. } | Self::Waiting { .. } => {
+                1
+            }
+            Self::ListReply { keys, .. } => keys.len(),
+            Self::Compare { digests, .. } => digests.len(),
+            Self::Differ { keys, .. } => keys.len(),
+            Self::Submit { .. }
+            | Self::Done { .. }
+            | Self::TooFarAhead { .. }
+            | Self::KeyState { .. }
+            | Self::List { .. } => 0,
+        }
+    }
 }

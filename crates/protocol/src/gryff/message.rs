@@ -3,6 +3,7 @@
 use super::carstamp::{Carstamp, Held};
 use super::chain::ChainState;
 use super::instance::{Attributes, Ballot, InstanceId, Phase, Proposal, Rmw};
+use crate::machine;
 use crate::object::{Answer, State, TypeName};
 use crate::topology::{ClientId, Region};
 use bytes::Bytes;
@@ -460,4 +461,25 @@ pub struct Report {
     /// The partner that the coordinator named.
     #[n(4)]
     pub partner: Option<Region>,
+}
+
+impl machine::Message for Message {
+    fn items(&self) -> usize {
+        let instance = |attributes: &Attributes| 1 + attributes.dependencies.len();
+        match self {
+            Self::PreAccept { initial: attributes, .. } | Self::PreAcceptReply { attributes, .. } => {
+                instance(attributes)
+            }
+            Self::Accept { proposal, .. } | Self::Commit { proposal, .. } => instance(&proposal.attributes),
+            Self::RecoverReply { report, .. } => report.initial.as_ref().map_or(1, instance),
+            Self::AcceptReply { .. }
+            | Self::Executed { .. }
+            | Self::Refused { .. }
+            | Self::Recover { .. } => 1,
+            Self::ListReply { keys, .. } => keys.len(),
+            Self::Compare { digests, .. } => digests.len(),
+            Self::Differ { keys, .. } => keys.len(),
+            _ => 0,
+        }
+    }
 }

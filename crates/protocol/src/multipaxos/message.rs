@@ -4,6 +4,7 @@ use super::log::{self, Ballot};
 use super::store::Fact;
 use crate::gryff::carstamp::Carstamp;
 pub use crate::gryff::message::OpId;
+use crate::machine;
 use crate::object::{Action, Answer, Class, TypeName};
 use bytes::Bytes;
 use minicbor::{Decode, Encode};
@@ -140,4 +141,10 @@ pub enum Message {
     /// Between the replicas of the log.
     #[n(3)]
     Log(#[n(0)] log::Message<Command, Fact>),
+}
+
+impl machine::Message for Message {
+    fn items(&self) -> usize {
+        if let Self::Log(message) = self { message.items() } else { 0 }
+    }
 }

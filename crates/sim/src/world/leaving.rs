@@ -92,16 +92,21 @@ impl<E: Engine> World<E> {
 
     fn travel(&mut self, node: usize, target: usize, envelope: Envelope<E::Message>) {
         let Envelope { from, to, message } = envelope;
-        let [first, second] = self.network.arrivals(self.time, node, target);
+        let work = match self.conduct.cpu {
+            Some(cpu) if node != target => cpu.of_message(&message),
+            _ => 0,
+        };
+        let departure = self.work(node, work);
+        let [first, second] = self.network.arrivals(departure, node, target);
         let Some(first) = first else { return };
         let (message, digest) = self.through_codec(message);
         // A message inside a node dies with the node's life; one on the network may meet the next life.
         let life = (node == target).then(|| self.nodes[node].life);
         if let Some(second) = second {
-            let input = Input::Message { from, to, message: message.clone(), digest };
+            let input = Input::Message { from, to, message: message.clone(), digest, work };
             self.queue.push(second, Happening::Input { node: target, life, input });
         }
-        let input = Input::Message { from, to, message, digest };
+        let input = Input::Message { from, to, message, digest, work };
         self.queue.push(first, Happening::Input { node: target, life, input });
     }
 

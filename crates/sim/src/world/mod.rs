@@ -4,6 +4,7 @@
 //! messages and wakes, and holds what they send behind a barrier until their records are durable. Whoever owns
 //! the world submits requests, plays the weather and the crashes, and learns of what ended by [`Notice`]s.
 
+mod cpu;
 mod leaving;
 mod network;
 mod node;
@@ -11,6 +12,7 @@ mod queue;
 mod shape;
 mod trace;
 
+pub use cpu::CpuCost;
 pub use network::{Mishaps, Weather};
 pub use shape::Shape;
 
@@ -39,6 +41,8 @@ pub struct Conduct {
     pub commit: RangeInclusive<Micros>,
     /// Whether every message goes through its encoding, as between real nodes.
     pub codec: bool,
+    /// What work costs on a node; `None`: nothing, nodes are infinitely fast.
+    pub cpu: Option<CpuCost>,
 }
 
 /// One machine on one node.
@@ -98,6 +102,12 @@ enum Happening<M> {
         life: Option<u32>,
         input: Input<M>,
     },
+    /// To a node that has now done the work for it.
+    Served {
+        node: usize,
+        life: Option<u32>,
+        input: Input<M>,
+    },
     Reminder(u64),
 }
 
@@ -139,6 +149,7 @@ impl<E: Engine> World<E> {
                 clients: Vec::new(),
                 disks: shape.partitions_on(index).map(|_| Disk::default()).collect(),
                 barrier: node::Barrier::default(),
+                busy_until: 0,
                 clock: Clock { monotonic: 0, skew: 0, uncertainty: None },
                 last_request: 0,
             })
@@ -203,6 +214,14 @@ impl<E: Engine> World<E> {
             match happening {
                 Happening::Reminder(token) => self.notices.push_back(Notice::Reminder(token)),
                 Happening::Input { node, life, input } => {
+                    let done = self.work(node, input.work());
+                    if done > at {
+                        self.queue.push(done, Happening::Served { node, life, input });
+                    } else if life.is_none_or(|life| life == self.nodes[node].life) {
+                        self.take(node, input);
+                    }
+                }
+                Happening::Served { node, life, input } => {
                     if life.is_none_or(|life| life == self.nodes[node].life) {
                         self.take(node, input);
                     }
@@ -244,9 +263,15 @@ impl<E: Engine> World<E> {
         self.trace.word(id);
         self.trace
             .tell(self.time, format_args!("node {} client {slot} begins {id}: {request:?}", host.number));
-        let now = host.clock.now(self.time);
-        host.clients[slot as usize].machine.begin(now, id, request, &mut self.buffers.client);
-        self.after_client(node, slot as usize);
+        let life = Some(host.life);
+        let work = self.conduct.cpu.map_or(0, |cpu| cpu.of_request());
+        let done = self.work(node, work);
+        let input = Input::Begin { slot: slot as usize, id, request };
+        if done > self.time {
+            self.queue.push(done, Happening::Served { node, life, input });
+        } else {
+            self.take(node, input);
+        }
         id
     }
 
@@ -392,7 +417,7 @@ impl<E: Engine> World<E> {
     pub fn deliver(&mut self, envelope: Envelope<E::Message>) {
         let Some(node) = self.node_at(envelope.to) else { return };
         let (message, digest) = self.through_codec(envelope.message);
-        let input = Input::Message { from: envelope.from, to: envelope.to, message, digest };
+        let input = Input::Message { from: envelope.from, to: envelope.to, message, digest, work: 0 };
         self.queue.push(self.time, Happening::Input { node, life: None, input });
     }
 
@@ -426,11 +451,18 @@ impl<E: Engine> World<E> {
             return;
         }
         match input {
-            Input::Message { from, to, message, digest } => self.receive(node, from, to, message, digest),
+            Input::Message { from, to, message, digest, .. } => self.receive(node, from, to, message, digest),
+            Input::Begin { slot, id, request } => self.begin(node, slot, id, request),
             Input::Wake(machine) => self.wake(node, machine),
             Input::Committed => self.committed(node),
             Input::Regions => self.regions(node),
         }
+    }
+
+    fn begin(&mut self, node: usize, slot: usize, id: RequestId, request: Request) {
+        let now = self.nodes[node].clock.now(self.time);
+        self.nodes[node].clients[slot].machine.begin(now, id, request, &mut self.buffers.client);
+        self.after_client(node, slot);
     }
 
     fn receive(&mut self, node: usize, from: Address, to: Address, message: E::Message, digest: u64) {

@@ -1,8 +1,9 @@
 //! One node: its machines, its disk, and the barrier between a step and what leaves the node.
 
 use super::Machine;
+use super::cpu::Nanos;
 use meridian_protocol::clock::{Micros, Now};
-use meridian_protocol::machine::{Completion, Effects, Engine, Record};
+use meridian_protocol::machine::{Completion, Effects, Engine, Record, Request, RequestId};
 use meridian_protocol::topology::{Address, ClientId, Region};
 use std::collections::BTreeMap;
 
@@ -27,6 +28,8 @@ pub(crate) struct Node<E: Engine> {
     pub(crate) clients: Vec<Hosted<E::Client>>,
     pub(crate) disks: Vec<Disk>,
     pub(crate) barrier: Barrier<E>,
+    /// Until when it works on what it has taken on, in ns of virtual time.
+    pub(crate) busy_until: Nanos,
     pub(crate) clock: Clock,
     /// The last request's number; requests of a node only grow.
     pub(crate) last_request: u64,
@@ -35,14 +38,23 @@ pub(crate) struct Node<E: Engine> {
 /// What a node takes in.
 #[derive(Clone, Debug)]
 pub(crate) enum Input<M> {
-    /// A message, and the digest of its bytes.
-    Message { from: Address, to: Address, message: M, digest: u64 },
+    /// A message, the digest of its bytes, and the work of taking it in.
+    Message { from: Address, to: Address, message: M, digest: u64, work: Nanos },
+    /// A request to the client machine in a slot.
+    Begin { slot: usize, id: RequestId, request: Request },
     /// The time for which a machine had set its alarm has come.
     Wake(Machine),
     /// The commit under way is durable.
     Committed,
     /// Which regions seem reachable has changed.
     Regions,
+}
+
+impl<M> Input<M> {
+    /// The work of taking it in.
+    pub(crate) fn work(&self) -> Nanos {
+        if let Self::Message { work, .. } = self { *work } else { 0 }
+    }
 }
 
 /// A machine and its alarm.
@@ -170,6 +182,7 @@ impl<E: Engine> Node<E> {
         self.up = false;
         self.paused = false;
         self.inbox.clear();
+        self.busy_until = 0;
         self.replicas.clear();
         self.clients.clear();
         let barrier = std::mem::take(&mut self.barrier);

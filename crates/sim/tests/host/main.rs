@@ -6,7 +6,7 @@ use meridian_check::Model;
 use meridian_protocol::machine::{Completion, Outcome};
 use meridian_protocol::registry::Settings;
 use meridian_protocol::topology::{Address, Region};
-use meridian_sim::world::{Conduct, Fate, Notice, Weather, World};
+use meridian_sim::world::{Conduct, CpuCost, Fate, Notice, Weather, World};
 use meridian_sim::{End, Options, Plan, Report, run_engine, script};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -59,7 +59,7 @@ fn a_run_says_which_replicas_differ_and_which_operation_did_not_end() {
 
 fn world(commit: std::ops::RangeInclusive<u64>) -> World<Toy> {
     let setting = script::Setting::equidistant(3, 100);
-    World::new(Toy(Flaw::None), setting.shape, Conduct { seed: 1, commit, codec: true }, None)
+    World::new(Toy(Flaw::None), setting.shape, Conduct { seed: 1, commit, codec: true, cpu: None }, None)
 }
 
 fn done(world: &mut World<Toy>, until: u64) -> Option<Completion> {
@@ -85,7 +85,7 @@ fn a_crash_before_the_commit_loses_the_record_and_what_waited_for_it() {
     let mut lost = 0;
     for seed in 0..20 {
         let setting = script::Setting::equidistant(3, 100);
-        let conduct = Conduct { seed, commit: 5_000..=5_000, codec: true };
+        let conduct = Conduct { seed, commit: 5_000..=5_000, codec: true, cpu: None };
         let mut world = World::new(Toy(Flaw::None), setting.shape, conduct, None);
         let slot = world.open_client(1);
         let sent = Rc::new(RefCell::new(0));
@@ -171,6 +171,29 @@ fn links_keep_their_order_but_for_what_is_reordered() {
         let order = order.borrow();
         assert_eq!(order.is_sorted(), in_order, "{order:?}");
     }
+}
+
+#[test]
+fn work_takes_its_time_one_thing_after_the_other() {
+    let setting = script::Setting::equidistant(3, 100);
+    let cpu = Some(CpuCost { request: 500_000.0, message: 1e6, byte: 0.0, item: 0.0 });
+    let conduct = Conduct { seed: 1, commit: 0..=0, codec: true, cpu };
+    let mut world = World::new(Toy(Flaw::None), setting.shape, conduct, None);
+    let slots: Vec<u32> = (0..3).map(|_| world.open_client(1)).collect();
+    for slot in &slots {
+        world.submit(1, *slot, Plan::Get.request("k", 0));
+    }
+    let ends: Vec<u64> = slots
+        .iter()
+        .map(|_| {
+            assert!(done(&mut world, 10_000_000).is_some());
+            world.time()
+        })
+        .collect();
+    // The node takes on three requests, half a ms each, before the first question leaves: 2.5 ms. Half a round trip
+    // later the server has 6 ms of work, three questions and three answers. Its last answer leaves at 58.5 ms, and
+    // takes half a round trip and a ms at the client's node; the first had left after two questions and itself.
+    assert_eq!(ends, [106_500, 108_500, 109_500]);
 }
 
 #[test]

@@ -97,6 +97,8 @@ impl Record for Fact {
     }
 }
 
+impl meridian_protocol::machine::Message for Message {}
+
 impl Engine for Toy {
     type Message = Message;
     type Record = Fact;

@@ -204,3 +204,16 @@ pub enum Message<C, F> {
         after: Bytes,
     },
 }
+
+impl<C, F> Message<C, F> {
+    /// How many entries of the log, or facts of a snapshot, it carries.
+    pub fn items(&self) -> usize {
+        match self {
+            Self::Accept { entries, .. } => entries.len(),
+            Self::Chosen { entries, .. } => entries.len(),
+            Self::Promise { told, .. } => told.accepted.len(),
+            Self::Page { facts, .. } => facts.len(),
+            _ => 0,
+        }
+    }
+}

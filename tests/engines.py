@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""The engines beside each other on real nodes, and what work costs a node.
+
+usage: engines.py [--seconds 5] [--repeats 3] [--clients 64] [--binary PATH] [--fit]
+
+Without --fit: throughput and CPU of gryff, gryff-rsc, epaxos, multipaxos and abd, three and five `meridian serve`
+processes on this machine, in memory, same load, repeats of all engines in turn so that none has a better hour. The
+load is the Gryff paper's (section 6.5): 49.5% reads, 49.5% writes, 1% rmws, 25% conflicts; a second one without rmws,
+which abd does not serve. Rows are medians. All servers share two cores: what counts here is the CPU of all of them.
+
+With --fit: the same engines with values of 8 to 4,096 bytes. Each server's CPU over a window is put down to the
+requests it answered, the messages it sent and took in, their bytes and what they carry one by one
+(`MERIDIAN.STATUS`): non-negative least squares on relative errors. What comes out is what `meridian sim --cpu` takes.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import bench
+
+PAPER = ["--mix", "49.5:49.5:1", "--conflict", "25"]
+REGISTERS = ["--mix", "1:1:0", "--conflict", "25"]
+ENGINES = [
+    ("gryff", "linearizable"),
+    ("gryff-rsc", "rsc"),
+    ("epaxos", "linearizable"),
+    ("multipaxos", "linearizable"),
+    ("abd", "linearizable"),
+]
+COUNTERS = ["requests", "messages", "message_bytes", "message_items"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--binary", default=os.path.join(bench.ROOT, "target/release/meridian"))
+    parser.add_argument("--fit", action="store_true")
+    args = parser.parse_args()
+    args.placement = "two+two"
+    fit(args) if args.fit else compare(args)
+
+
+def keyspace(engine, model):
+    leader = 'leader = "ca"\n' if engine == "multipaxos" else ""
+    return f'[[keyspace]]\nnumber = 0\nmodel = "{model}"\nengine = "{engine}"\n{leader}'
+
+
+def compare(args):
+    print(f"{args.clients} closed-loop clients, {args.seconds:g} s, median of {args.repeats}")
+    print("| nodes | load | engine | ops/s | beside gryff | p50 ms | p99 ms | CPU us/op, all | each node |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for nodes in (3, 5):
+        for load, name in ((PAPER, "1% rmws"), (REGISTERS, "no rmws")):
+            engines = [(engine, model) for engine, model in ENGINES if load is REGISTERS or engine != "abd"]
+            runs = {engine: [] for engine, _ in engines}
+            for _ in range(args.repeats):
+                for engine, model in engines:
+                    options = {"durability": "memory", "nodes": nodes, "keyspaces": keyspace(engine, model)}
+                    runs[engine].append(bench.measure(args, bench.Cluster, options, load))
+            middle = {e: sorted(r, key=lambda run: run["ops_per_s"])[len(r) // 2] for e, r in runs.items()}
+            for engine, run in middle.items():
+                each = " ".join(f"{own:.1f}" for own in run["cpu_each"])
+                ratio = run["ops_per_s"] / middle["gryff"]["ops_per_s"]
+                print(
+                    f"| {nodes} | {name} | {engine} | {run['ops_per_s']:,.0f} | {ratio:.2f} | {run['p50']:.2f} "
+                    f"| {run['p99']:.2f} | {run['server_cpu']:.1f} | {each} |",
+                    flush=True,
+                )
+
+
+def fit(args):
+    samples = []
+    for nodes in (3, 5):
+        for engine, model in ENGINES:
+            for size in (8, 512, 4096):
+                for load in ([*REGISTERS], ["--mix", "1:0:0"], ["--mix", "0:0:1"]):
+                    if engine == "abd" and load[1] == "0:0:1":
+                        continue
+                    load = [*load, "--value-size", str(size)]
+                    options = {"durability": "memory", "nodes": nodes, "keyspaces": keyspace(engine, model)}
+                    samples += sample(args, options, load, f"{engine} n={nodes} {size} B {load[1]}")
+    weights = least_squares([[x / y for x in xs] for _, xs, y in samples], [1.0] * len(samples))
+    names = ["request", "message", "byte", "item"]
+    print(", ".join(f"{name} {weight * 1e9:.1f} ns" for name, weight in zip(names, weights)))
+    errors = sorted((sum(w * x for w, x in zip(weights, xs)) / y - 1, name) for name, xs, y in samples)
+    sizes = sorted(abs(error) for error, _ in errors)
+    print(
+        f"{len(samples)} samples; the fitted CPU is off by {statistics.median(sizes):.1%} in the median, "
+        f"{sizes[len(sizes) * 9 // 10]:.1%} in nine of ten; too low by {-errors[0][0]:.1%} at most ({errors[0][1]}), "
+        f"too high by {errors[-1][0]:.1%} ({errors[-1][1]})"
+    )
+    print("--cpu " + ",".join(f"{weight * 1e9:.1f}" for weight in weights))
+
+
+def sample(args, options, load, name):
+    """One run: for each server its name, what it handled, and its CPU seconds."""
+    with tempfile.TemporaryDirectory(dir=bench.args_directory()) as directory, bench.Cluster(args, directory, **options) as servers:
+        command = [
+            args.binary, "bench", "--target", ",".join(servers.targets), "--clients", str(args.clients),
+            "--warmup", "1s", "--duration", f"{args.seconds + 1}s", "--json", os.path.join(directory, "out.json"), *load,
+        ]
+        load = subprocess.Popen(bench.pinned(args, 1, command), stdout=subprocess.DEVNULL)
+        time.sleep(1.5)
+        before = [(counters(target), bench.cpu(pid)) for target, pid in zip(servers.targets, servers.pids)]
+        time.sleep(args.seconds)
+        after = [(counters(target), bench.cpu(pid)) for target, pid in zip(servers.targets, servers.pids)]
+        if load.wait() != 0:
+            sys.exit(f"{' '.join(command)} failed")
+        with open(os.path.join(directory, "out.json"), encoding="utf-8") as file:
+            if json.load(file)["errors"]:
+                sys.exit(f"{' '.join(command)}: errors")
+    found = []
+    for node, ((a, cpu_a), (b, cpu_b)) in enumerate(zip(before, after)):
+        found.append((f"{name} node {node + 1}", [y - x for x, y in zip(a, b)], cpu_b - cpu_a))
+    return found
+
+
+def counters(target):
+    """What a node has handled so far."""
+    port = target.rsplit(":", 1)[1]
+    text = subprocess.run(["redis-cli", "-p", port, "MERIDIAN.STATUS"], capture_output=True, text=True, check=True).stdout
+    lines = dict(line.strip().split(":", 1) for line in text.splitlines() if ":" in line)
+    return [int(lines[name]) for name in COUNTERS]
+
+
+def least_squares(rows, targets):
+    """Non-negative: what would be below zero is left out."""
+    used = list(range(len(rows[0])))
+    while True:
+        solution = solve(
+            [[sum(row[i] * row[j] for row in rows) for j in used] for i in used],
+            [sum(row[i] * target for row, target in zip(rows, targets)) for i in used],
+        )
+        negative = [place for place, value in zip(used, solution) if value < 0]
+        if not negative:
+            return [dict(zip(used, solution)).get(i, 0.0) for i in range(len(rows[0]))]
+        used = [place for place in used if place not in negative]
+
+
+def solve(matrix, right):
+    """Gaussian elimination with pivots."""
+    size = len(right)
+    rows = [[*row, value] for row, value in zip(matrix, right)]
+    for i in range(size):
+        pivot = max(range(i, size), key=lambda k: abs(rows[k][i]))
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        for k in range(size):
+            if k != i:
+                factor = rows[k][i] / rows[i][i]
+                rows[k] = [a - factor * b for a, b in zip(rows[k], rows[i])]
+    return [rows[i][size] / rows[i][i] for i in range(size)]
+
+
+if __name__ == "__main__":
+    main()
