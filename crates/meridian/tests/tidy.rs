@@ -48,12 +48,13 @@ fn with_extension<'a>(files: &'a [String], extension: &str) -> impl Iterator<Ite
 }
 
 /// Which crates of the workspace each of them may depend on.
-const ARROWS: [(&str, &[&str]); 6] = [
+const ARROWS: [(&str, &[&str]); 7] = [
     ("protocol", &[]),
     ("check", &["protocol"]),
     ("store", &["protocol"]),
     ("sim", &["protocol", "check", "store"]),
-    ("node", &["protocol", "store"]),
+    ("clock", &["protocol"]),
+    ("node", &["protocol", "store", "clock"]),
     ("meridian", &["protocol", "check", "sim", "store", "node"]),
 ];
 

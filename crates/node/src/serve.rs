@@ -158,7 +158,7 @@ impl Embedded {
             nodes,
             keyspaces: keyspaces(options),
             durability,
-            clock_error: Some(options.clock_error),
+            clock: meridian_clock::Source::Configured(options.clock_error),
             timeouts: Timeouts::default(),
             limits: Limits::default(),
         };

@@ -48,6 +48,9 @@ pub enum NodeError {
     /// The store could not be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The clock's source could not be had.
+    #[error(transparent)]
+    Clock(#[from] meridian_clock::ClockError),
     /// The node ran, and could not go on.
     #[error("node '{node}' stopped: {why}")]
     Stopped {
@@ -185,7 +188,8 @@ fn make(
     let life = Life { identity: ((identity >> 64) as u64, identity as u64), incarnation, process };
     let links = delays.iter().map(|delay| Link::new(config.limits.peer_buffer, *delay)).collect();
     let batch = store.is_some().then(Batch::new);
-    let (clock, placement) = (Clock::new(config.clock_error), Placement::new(&config));
+    let clock = Clock::new(meridian_clock::Clock::open(&config.clock)?);
+    let placement = Placement::new(&config);
     let outside = Outside::new(clock, me, incarnation, placement, links, batch);
     let core = Core::new(&config, outside, store.as_deref(), controls)?;
     Ok(Node::new(config, core, store, life)?)

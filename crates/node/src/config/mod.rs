@@ -6,6 +6,7 @@
 mod reader;
 pub mod units;
 
+use meridian_clock::Source;
 use meridian_protocol::multipaxos::log::LogSettings;
 use meridian_protocol::registry::{EngineName, Model, Settings};
 use meridian_protocol::topology::Region;
@@ -31,8 +32,8 @@ pub struct Config {
     pub keyspaces: Vec<KeyspaceConfig>,
     /// What an acknowledged write survives.
     pub durability: Durability,
-    /// How far this node's clock may be off, if that is known.
-    pub clock_error: Option<Duration>,
+    /// Who vouches for this node's clock.
+    pub clock: Source,
     /// When to give up and when to try again.
     pub timeouts: Timeouts,
     /// What a node refuses to exceed.
@@ -282,11 +283,11 @@ fn read_config(document: &DeTable<'_>, directory: &Path, faults: &mut Faults<'_>
         faults.add(0, "no [[keyspace]]: write at least one, such as number = 0, model = \"linearizable\"");
     }
     let keyspaces = read_keyspaces(keyspaces, &regions, faults);
-    let clock_error = read_clock(root.table(faults, "clock"), faults);
-    let timeouts = read_timeouts(root.table(faults, "timeouts"), clock_error.is_some(), faults);
+    let clock = read_clock(root.table(faults, "clock"), faults);
+    let timeouts = read_timeouts(root.table(faults, "timeouts"), clock != Source::None, faults);
     let limits = read_limits(root.table(faults, "limits"), faults);
     root.finish(faults, "[cluster], [[node]], [[keyspace]], [durability], [clock], [timeouts] and [limits]");
-    Config { cluster, secret, regions, nodes, keyspaces, durability: mode, clock_error, timeouts, limits }
+    Config { cluster, secret, regions, nodes, keyspaces, durability: mode, clock, timeouts, limits }
 }
 
 fn read_cluster(
@@ -446,26 +447,33 @@ fn leader(name: &str, regions: &[String]) -> Result<Option<Region>, String> {
     Ok(Some(Region(region as u8)))
 }
 
-fn read_clock(mut section: Section<'_, '_>, faults: &mut Faults<'_>) -> Option<Duration> {
+fn read_clock(mut section: Section<'_, '_>, faults: &mut Faults<'_>) -> Source {
     let error = section.optional(faults, "error", duration);
+    let path = section.optional(faults, "path", string);
     let source = section.optional(faults, "source", string);
-    section.finish(faults, "source and error");
-    match source.as_ref().map(|source| (source.value.as_str(), source.at)) {
-        Some(("configured", at)) if error.is_none() => {
-            faults.add(at, "source: \"configured\" needs 'error', the bound on how far the clock is off");
-        }
-        Some(("configured", _)) => return error.map(|error| error.value),
-        Some(("kernel", at)) => {
-            faults.add(at, "source: \"kernel\" is not built yet: choose configured or none");
-        }
-        Some(("none", _)) | None => {
-            if let Some(error) = error {
-                faults.add(error.at, "error: only source = \"configured\" has one");
-            }
-        }
-        Some((other, at)) => faults.add(at, format!("source: '{other}' is none: choose configured or none")),
+    section.finish(faults, "source, error and path");
+    let (name, at) = source.as_ref().map_or(("none", 0), |source| (source.value.as_str(), source.at));
+    if let Some(error) = error.as_ref().filter(|_| name != "configured") {
+        faults.add(error.at, "error: only source = \"configured\" has one");
     }
-    None
+    if let Some(path) = path.as_ref().filter(|_| name != "clockbound") {
+        faults.add(path.at, "path: only source = \"clockbound\" has one");
+    }
+    match (name, error) {
+        ("configured", Some(error)) => Source::Configured(error.value),
+        ("configured", None) => {
+            faults.add(at, "source: \"configured\" needs 'error', the bound on how far the clock is off");
+            Source::None
+        }
+        ("kernel", _) => Source::Kernel,
+        ("clockbound", _) => Source::ClockBound(path.map(|path| path.value.into())),
+        ("none", _) => Source::None,
+        (other, _) => {
+            let why = format!("source: '{other}' is none: choose configured, kernel, clockbound or none");
+            faults.add(at, why);
+            Source::None
+        }
+    }
 }
 
 fn read_timeouts(mut section: Section<'_, '_>, trusted_clock: bool, faults: &mut Faults<'_>) -> Timeouts {
@@ -489,7 +497,7 @@ fn read_timeouts(mut section: Section<'_, '_>, trusted_clock: bool, faults: &mut
         if !trusted_clock {
             faults.add(
                 lease.at,
-                "lease: needs a bound on the clock: [clock] source = \"configured\" and 'error'",
+                "lease: needs a bound on the clock: [clock] source = \"configured\" and 'error', \"kernel\" or \"clockbound\"",
             );
         }
         timeouts.lease = Some(lease.value);
@@ -604,7 +612,7 @@ connections = 5
         assert_eq!((config.keyspaces[1].name.as_str(), config.keyspaces[1].partitions), ("db1", 4));
         assert_eq!(config.keyspaces[1].session, Scope::Connection, "the default of rsc");
         assert_eq!(config.durability, Durability::Interval(Duration::from_millis(20)));
-        assert_eq!(config.clock_error, Some(Duration::from_millis(2)));
+        assert_eq!(config.clock, Source::Configured(Duration::from_millis(2)));
         assert_eq!(config.timeouts.operation, Duration::from_secs(3));
         assert_eq!((config.limits.value, config.limits.connections), (1 << 20, 5));
     }
@@ -643,7 +651,7 @@ leader = "ca"
 [durability]
 mode = "hope"
 [clock]
-source = "kernel"
+source = "sundial"
 [timeouts]
 operation = "10"
 [limits]
@@ -663,7 +671,7 @@ value = "64MiB"
             "line 16: model: spanner-rss (rss) is not built yet",
             "line 17: leader:",
             "line 19: mode: 'hope'",
-            "line 21: source: \"kernel\" is not built yet",
+            "line 21: source: 'sundial' is none",
             "line 23: operation: '10' is no duration",
             "line 25: value: must be",
             "line 26: the file has no setting 'misc'",

@@ -95,7 +95,14 @@ fn lonely_node(store: Option<Box<dyn Store>>) -> Node {
     let config = Config::parse(text, Path::new("")).unwrap();
     let links = vec![Link::new(1 << 20, Duration::ZERO)];
     let placement = Placement::new(&config);
-    let outside = Outside::new(Clock::new(None), 0, 1, placement, links, Some(Batch::new()));
+    let outside = Outside::new(
+        Clock::new(meridian_clock::Clock::open(&meridian_clock::Source::None).unwrap()),
+        0,
+        1,
+        placement,
+        links,
+        Some(Batch::new()),
+    );
     let core = Core::new(&config, outside, store.as_deref(), None).unwrap();
     Node::new(config, core, store, LIFE).unwrap()
 }
