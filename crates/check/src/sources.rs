@@ -1,6 +1,6 @@
 //! Where each read's value comes from, as far as the values tell.
 
-use crate::operations::{ABSENT, Op, Operations, Value};
+use crate::operations::{ABSENT, Op, Operations, Touch, Value};
 use meridian_protocol::Map;
 use meridian_protocol::history::Ended;
 
@@ -27,10 +27,15 @@ pub(crate) struct Sources {
 impl Sources {
     /// Finds who writes what. Operations that failed wrote nothing.
     pub(crate) fn new(operations: &Operations<'_>) -> Self {
+        Self::of_updates(operations, |touch| touch.write)
+    }
+
+    /// The same where `written` says what an operation wrote to a key.
+    pub(crate) fn of_updates(operations: &Operations<'_>, written: impl Fn(&Touch) -> Option<Value>) -> Self {
         let mut writers: Map<(usize, Value), Vec<Op>> = Map::default();
         for (op, operation) in operations.all.iter().enumerate() {
             for touch in operation.touches.iter().filter(|_| operation.outcome != Ended::Failed) {
-                if let Some(value) = touch.write {
+                if let Some(value) = written(touch) {
                     writers.entry((touch.key, value)).or_default().push(op);
                 }
             }

@@ -14,6 +14,7 @@ use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use std::collections::HashMap;
 use std::fmt::Write;
+use std::time::Instant;
 
 const SEEDS: u64 = 12;
 
@@ -141,12 +142,51 @@ fn every_planted_violation_is_found() {
     assert!(missed.is_empty(), "{}\n{table}", missed.join("\n"));
 }
 
+/// Histories as long and as untidy as those of a storm: keys are deleted, outcomes unknown, updates change nothing.
+#[test]
+fn long_histories_are_decided_and_what_is_planted_in_them_is_found() {
+    for (model, transactions) in [(Model::Rsc, false), (Model::Rss, true)] {
+        let shape = Shape {
+            transactions,
+            unknown: 6,
+            messages: 1,
+            deletions: 4,
+            idle: 20,
+            ..Shape::plain(10_000, 16, 5, Freshness::Regular)
+        };
+        let valid = unwitnessed(history(1, shape));
+        let start = Instant::now();
+        let judged = by_search(model, &valid);
+        println!("{model}, nothing planted: {}, {:?}", judged.verdict, start.elapsed());
+        assert_eq!(judged.verdict, Verdict::Holds, "{model}: {}", judged.reason);
+        for (name, breaks, mutate) in MUTATIONS {
+            let mut events = valid.clone();
+            // In the midst, and not too far apart.
+            let mut part: Vec<Event> = events.splice(4_700..5_300, []).collect();
+            if !forbids(model, breaks) || !mutate(&mut part, &mut Pcg64Mcg::seed_from_u64(1)) {
+                assert!(!transactions, "{model}: no place for {name}");
+                continue;
+            }
+            for (added, event) in part.iter_mut().skip(600).enumerate() {
+                event.id = 10_001 + added as u64;
+            }
+            events.splice(4_700..4_700, part);
+            let start = Instant::now();
+            let judged = by_search(model, &events);
+            println!("{model}, {name}: {}, {:?}", judged.verdict, start.elapsed());
+            assert_eq!(judged.verdict, Verdict::Violated, "{model}, {name}: {}", judged.reason);
+        }
+    }
+}
+
 /// Who wrote which value: values are unique.
 fn writers(events: &[Event]) -> HashMap<(String, String), usize> {
     let mut writers = HashMap::new();
     for (index, event) in events.iter().enumerate() {
         for access in event.ops.iter().filter(|access| access.mode == Mode::Write) {
-            if let Some(value) = &access.value {
+            // Who leaves what it saw did not write it.
+            let seen = read_of(event, &access.key).and_then(|read| read.value.clone());
+            if let Some(value) = access.value.as_ref().filter(|value| seen.as_ref() != Some(value)) {
                 writers.insert((access.key.clone(), value.clone()), index);
             }
         }
@@ -166,13 +206,16 @@ fn ok(event: &Event) -> bool {
     event.outcome == Ended::Ok
 }
 
-/// An rmw of a key that ended ok: (index, key, value seen, value left). It follows what it saw in every order.
+/// An rmw of a key that ended ok and changed it: (index, key, value seen, value left). It follows what it saw in
+/// every order.
 fn rmws(events: &[Event]) -> Vec<(usize, String, String, String)> {
     let mut rmws = Vec::new();
     for (index, event) in events.iter().enumerate().filter(|(_, event)| ok(event)) {
         for written in event.ops.iter().filter(|access| access.mode == Mode::Write) {
             let seen = read_of(event, &written.key).and_then(|read| read.value.clone());
-            if let (Some(seen), Some(left)) = (seen, written.value.clone()) {
+            if let (Some(seen), Some(left)) = (seen, written.value.clone())
+                && seen != left
+            {
                 rmws.push((index, written.key.clone(), seen, left));
             }
         }

@@ -39,8 +39,8 @@ pub(crate) struct Options {
     /// (gryff, abd, epaxos, multipaxos), rsc (gryff-rsc) [default: 0=linearizable and 1=rsc]
     #[arg(long, value_name = "N=MODEL[:ENGINE]", value_parser = DevOptions::keyspace)]
     db: Vec<(u16, EngineName)>,
-    /// Which connections share causal metadata: node, client-name or connection [default: connection for rsc, node
-    /// for others]
+    /// Which connections share causal metadata: node, client-name or connection [default: node for linearizable,
+    /// connection for others]
     #[arg(long, value_name = "SCOPE", value_parser = Scope::of_name)]
     session: Option<Scope>,
     /// Keep nothing: the default

@@ -2,10 +2,11 @@
 
 use crate::fault::{Ended, Fault, Verdict};
 use indicatif::{ProgressBar, ProgressStyle};
+use meridian_node::config::units::duration;
 use meridian_protocol::latency::RttMatrix;
 use meridian_protocol::registry::{EngineName, Settings};
 use meridian_sim::world::CpuCost;
-use meridian_sim::{End, Faults, Keys, Mix, Report, Totals, Workload, percentile};
+use meridian_sim::{Clocks, End, Faults, Keys, Mix, Report, Totals, Workload, percentile};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -14,6 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
+use std::time::Duration;
 
 /// Simulate a cluster under faults and judge what its clients saw
 #[derive(Debug, clap::Args)]
@@ -39,6 +41,12 @@ pub(crate) struct Options {
     /// What goes wrong: all, none, or some of loss,duplicate,reorder,partition,pause,crash,skew
     #[arg(long, value_name = "KINDS", default_value = "all", value_parser = Faults::named)]
     faults: Faults,
+    /// Bound that nodes trust on the error of their clocks, in engines that rest on clocks
+    #[arg(long, value_name = "D", default_value = "10ms", value_parser = duration)]
+    clock_error: Duration,
+    /// Let clocks leave the bound that nodes trust: engines that rest on clocks must then be found out
+    #[arg(long)]
+    untrue_clocks: bool,
     /// Operations of a run
     #[arg(long, value_name = "N", default_value_t = 2_000)]
     ops: usize,
@@ -132,6 +140,8 @@ impl Options {
             partitions: self.partitions,
             faults: self.faults,
             cpu: self.cpu,
+            clocks: if self.untrue_clocks { Clocks::Broken } else { Clocks::Free },
+            clock_error: self.clock_error.as_micros() as u64,
             workload: Workload {
                 ops: self.ops,
                 clients: usize::from(self.clients),

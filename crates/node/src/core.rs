@@ -65,6 +65,7 @@ impl Core {
             let regions = outside.placement.regions();
             let group = Group { keyspace: keyspace.number, partitions: keyspace.partitions, regions };
             settings.log.leader = keyspace.leader;
+            settings.batch = keyspace.batch.as_micros() as u64;
             let make = Make { index, group, store, outside: &outside };
             keyspaces.push(registry::with_engine(keyspace.engine, &settings, make)?);
             infos.push(KeyspaceInfo {

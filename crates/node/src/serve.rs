@@ -258,6 +258,7 @@ fn keyspaces(options: &DevOptions) -> Vec<KeyspaceConfig> {
             partitions: options.partitions,
             session: options.session.unwrap_or(Scope::default_of(engine.model)),
             leader: None,
+            batch: Duration::ZERO,
         })
         .collect();
     keyspaces.sort_by_key(|keyspace| keyspace.number);

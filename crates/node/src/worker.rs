@@ -182,7 +182,7 @@ fn make(
         let options = Options { sync_each: config.durability == Durability::Fsync, ..Options::default() };
         let mut log = Log::open(path, &stamp, options)?;
         identity = log.identity();
-        incarnation = node::count_start(&mut log, config.hash(), process)?;
+        incarnation = node::count_start(&mut log, config.records_hash(), process)?;
         store = Some(Box::new(log));
     }
     let life = Life { identity: ((identity >> 64) as u64, identity as u64), incarnation, process };

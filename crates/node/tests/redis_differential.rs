@@ -8,6 +8,7 @@
 mod common;
 
 use common::{FakeHost, TestClient, command};
+use meridian_protocol::registry::Model;
 use rand::Rng as _;
 use rand_pcg::Pcg64;
 use std::io::{Read, Write};
@@ -131,6 +132,16 @@ enum Meridian {
 impl Meridian {
     fn session() -> Self {
         let mut host = FakeHost::new();
+        let client = host.connect();
+        Self::Session(Box::new((host, client)))
+    }
+
+    /// A session whose keyspaces have transactions on several keys.
+    fn with_transactions() -> Self {
+        let mut host = FakeHost::new();
+        for keyspace in &mut host.keyspaces {
+            (keyspace.model, keyspace.engine) = (Model::StrictSerializable, "spanner");
+        }
         let client = host.connect();
         Self::Session(Box::new((host, client)))
     }
@@ -439,13 +450,26 @@ impl Generator {
 
     /// A command on several keys, on the keyspace or on the connection.
     fn on_others(&mut self) -> (Vec<Vec<u8>>, Comparison) {
-        let mut words: Vec<Vec<u8>> = Vec::new();
-        let mut comparison = Comparison::Exact;
         let name = self.pick(&[
             "MGET", "MSET", "DEL", "UNLINK", "EXISTS", "KEYS", "DBSIZE", "PING", "ECHO", "SELECT", "CLIENT",
             "HELLO", "NOSUCH", "COMMAND", "QUITE", "AUTH", "EXEC", "DISCARD", "UNWATCH", "CONFIG",
         ]);
-        words.push(self.word(name));
+        self.on_other(name)
+    }
+
+    /// A command on several keys.
+    fn on_keys(&mut self) -> Vec<Vec<u8>> {
+        let name = self.pick(&["MGET", "MSET", "DEL", "UNLINK", "EXISTS"]);
+        let (mut words, _) = self.on_other(name);
+        if self.below(20) == 0 {
+            words.push(self.value());
+        }
+        words
+    }
+
+    fn on_other(&mut self, name: &str) -> (Vec<Vec<u8>>, Comparison) {
+        let mut words = vec![self.word(name)];
+        let mut comparison = Comparison::Exact;
         match name {
             "MGET" | "DEL" | "UNLINK" | "EXISTS" => {
                 words.extend((0..=self.below(4)).map(|_| self.key().into()));
@@ -487,6 +511,8 @@ struct Pair<'a> {
     redis: &'a mut Redis,
     meridian: Meridian,
     asked: usize,
+    /// Whether transactions have several keys.
+    several: bool,
 }
 
 impl Pair<'_> {
@@ -515,11 +541,15 @@ impl Pair<'_> {
         self.compare(&words, Comparison::Exact)
     }
 
-    /// A transaction on one key, watched or not, with what makes it fail now and then.
+    /// A transaction on one key or on several, watched or not, with what makes it fail now and then.
     fn transaction(&mut self, random: &mut Generator) {
-        let key = random.key();
+        let mut key = random.key();
         if random.below(2) == 0 {
             self.say(&["WATCH", &key]);
+            if self.several && random.below(2) == 0 {
+                key = random.key();
+                self.say(&["WATCH", &random.key(), &key]);
+            }
             if random.below(3) == 0 {
                 // By this very connection: that counts as a change, too. It must succeed: an update that is refused
                 // leaves no trace in Redis, and counts as a change in some engines.
@@ -528,9 +558,18 @@ impl Pair<'_> {
         }
         self.say(&["MULTI"]);
         let mut comparison = Comparison::Exact;
-        for _ in 0..random.below(4) {
+        for _ in 0..random.below(if self.several { 8 } else { 4 }) {
+            if self.several {
+                key = random.key();
+                if random.below(3) == 0 {
+                    self.compare(&random.on_keys(), Comparison::Exact);
+                    continue;
+                }
+            }
             let (words, how) = random.on_key(&key);
-            if words.len() > 2 && matches!(&words[0].to_ascii_lowercase()[..], b"del" | b"unlink" | b"exists")
+            if !self.several
+                && words.len() > 2
+                && matches!(&words[0].to_ascii_lowercase()[..], b"del" | b"unlink" | b"exists")
             {
                 continue;
             }
@@ -558,23 +597,22 @@ impl Pair<'_> {
     }
 }
 
-/// 20,000 commands.
-fn compare(redis: &mut Redis, seed: u64, protocol: &str) {
+/// 20,000 commands; transactions are more frequent where they have several keys.
+fn compare(redis: &mut Redis, seed: u64, protocol: &str, mut meridian: Meridian, several: bool) {
     redis.ask(b"RESET\r\n");
     redis.ask(b"FLUSHALL\r\n");
     redis.ask(&command(&["HELLO", protocol]));
-    let mut meridian = Meridian::named_or_session();
     for keyspace in ["1", "0"] {
         meridian.ask(&command(&["SELECT", keyspace]));
         meridian.ask(b"DEL k0 k1 k2 k3 k4 k5\r\n");
     }
     meridian.ask(&command(&["HELLO", protocol]));
-    let mut pair = Pair { redis, meridian, asked: 0 };
+    let mut pair = Pair { redis, meridian, asked: 0, several };
     let mut random = Generator(Pcg64::new(u128::from(seed), 1), 0);
     println!("seed {seed}, RESP{protocol}");
     let (mut errors, mut asked) = (0, 0);
     while pair.asked < 20_000 {
-        let (words, comparison) = match random.below(20) {
+        let (words, comparison) = match random.below(if several { 4 } else { 20 }) {
             0 => {
                 pair.transaction(&mut random);
                 continue;
@@ -597,8 +635,15 @@ fn compare(redis: &mut Redis, seed: u64, protocol: &str) {
 fn answers_are_those_of_redis() {
     let Some(mut redis) = Redis::start() else { return };
     let seed = std::env::var("MERIDIAN_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    compare(&mut redis, seed, "2");
-    compare(&mut redis, seed + 1, "3");
+    compare(&mut redis, seed, "2", Meridian::named_or_session(), false);
+    compare(&mut redis, seed + 1, "3", Meridian::named_or_session(), false);
+}
+
+#[test]
+fn transactions_on_several_keys_are_those_of_redis() {
+    let Some(mut redis) = Redis::start() else { return };
+    compare(&mut redis, 11, "2", Meridian::with_transactions(), true);
+    compare(&mut redis, 12, "3", Meridian::with_transactions(), true);
 }
 
 #[test]
@@ -643,7 +688,7 @@ fn violations_are_answered_as_redis_answers_them() {
 #[test]
 fn keys_expire_as_in_redis() {
     let Some(mut redis) = Redis::start() else { return };
-    let mut pair = Pair { redis: &mut redis, meridian: Meridian::session(), asked: 0 };
+    let mut pair = Pair { redis: &mut redis, meridian: Meridian::session(), asked: 0, several: false };
     pair.say(&["SET", "k", "v", "PX", "40"]);
     pair.say(&["RPUSH", "l", "a"]);
     pair.say(&["PEXPIRE", "l", "40"]);

@@ -2,30 +2,10 @@
 
 mod common;
 
-use common::{FakeHost, command};
+use common::{FakeHost, command, script};
 use meridian_node::session::Dev;
 use meridian_protocol::machine::{Outcome, Request};
 use meridian_protocol::object::{Action, Class};
-
-/// Says the lines of a script and compares the answers: `> line`, then the answer with `\r\n` shown as `|`.
-fn script(text: &str) {
-    let mut host = FakeHost::new();
-    script_on(text, &mut host);
-}
-
-fn script_on(text: &str, host: &mut FakeHost) {
-    let mut client = host.connect();
-    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty()).peekable();
-    while let Some(line) = lines.next() {
-        let asked = line.strip_prefix("> ").unwrap_or_else(|| panic!("no question: {line}"));
-        let mut expected = String::new();
-        while let Some(answer) = lines.next_if(|line| !line.starts_with("> ")) {
-            expected.push_str(answer);
-        }
-        let answered = client.say(asked, host).replace("\r\n", "|");
-        assert_eq!(answered, expected, "to {asked}");
-    }
-}
 
 #[test]
 fn a_conversation_in_resp2() {
@@ -120,8 +100,8 @@ fn what_is_not_known_is_refused_in_redis_words() {
         -ERR syntax error|
         > FLUSHDB
         -ERR FLUSHDB is refused: no one step of keyspace 0 'main' empties all of its partitions in all regions; delete the keys that SCAN lists|
-        > MERIDIAN.SNAPSHOT 1 GET k
-        -ERR MERIDIAN.SNAPSHOT is not built yet: this version serves MERIDIAN.KEYSPACES, USE, FENCE, STATUS, COST and DEV|",
+        > MERIDIAN.CONTEXT GET
+        -ERR MERIDIAN.CONTEXT is not built yet: this version serves MERIDIAN.KEYSPACES, USE, FENCE, STATUS, COST, LEVEL, BEGIN, COMMIT, ABORT, SNAPSHOT and DEV|",
     );
 }
 

@@ -24,6 +24,9 @@ fn corpus() -> Vec<Vec<u8>> {
         "HELLO 3 AUTH default x SETNAME me|PING|ECHO 'a \\'b'|SELECT 1|CLIENT LIST|CLIENT SETNAME x|RESET|AUTH x y",
         "INFO|CONFIG GET *|CONFIG SET timeout 5|SLOWLOG GET 3|COMMAND DOCS|COMMAND INFO get|TIME|CLIENT HELP",
         "MERIDIAN.KEYSPACES|MERIDIAN.USE social|MERIDIAN.FENCE|MERIDIAN.STATUS|MERIDIAN.COST|MERIDIAN.DEV CUT ca va",
+        "MERIDIAN.USE bank|MERIDIAN.BEGIN|SET k 1|MGET k l|MERIDIAN.COMMIT|MERIDIAN.BEGIN RO|GET k|MERIDIAN.ABORT|RESET",
+        "SELECT 2|WATCH k l|MULTI|MSET k 1 l 2|INCR k|DEL k m|EXEC|MERIDIAN.SNAPSHOT 1000000 MGET k l|MERIDIAN.BEGIN|QUIT",
+        "SELECT 3|MERIDIAN.LEVEL|MERIDIAN.LEVEL ryw mw|MERIDIAN.LEVEL ec MSET k 1 l 2|MERIDIAN.LEVEL mr GET k|EXISTS k l",
         "FLUSHDB|NOSUCH \"a\\x41\\n\" b|GET|CLIENT NOSUCH|QUIT|PING",
     ];
     let mut corpus: Vec<Vec<u8>> = lines.iter().map(|line| line.replace('|', "\r\n").into_bytes()).collect();
@@ -58,7 +61,7 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut Pcg64) {
 
 /// What a session answers to the bytes, sent in pieces, and whether it ends.
 fn answer(bytes: &[u8], mut piece: impl FnMut(usize) -> usize) -> (Vec<u8>, bool) {
-    let mut host = FakeHost::new();
+    let mut host = FakeHost::of_all_models();
     host.wall_ms = Some(1_700_000_000_000);
     let mut client: TestClient = host.connect();
     client.ask(BULK_MAX.as_bytes(), &mut host);

@@ -13,6 +13,7 @@ mod components;
 pub mod epaxos;
 pub mod gryff;
 pub mod history;
+pub mod instances;
 pub mod latency;
 pub mod machine;
 pub mod multipaxos;

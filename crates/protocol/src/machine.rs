@@ -77,7 +77,9 @@ pub enum Request {
     },
     /// Act on several keys in one step: a transaction of its own, or a part of the one that is open.
     Together(Together),
-    /// Open the session's transaction: what is asked until [`Request::Commit`] or [`Request::Abort`] belongs to it.
+    /// Open the session's transaction: what is asked until [`Request::Commit`] or [`Request::Abort`] belongs to it. When a
+    /// request of it ends without an answer (no quorum, aborted, unknown) the transaction is over, nothing of it was
+    /// done, and the host neither commits it nor gives it up.
     Begin {
         /// Whether it only reads, and all of it one snapshot.
         read_only: bool,

@@ -131,9 +131,24 @@ impl EngineName {
         self.name == "multipaxos"
     }
 
+    /// Whether its coordinators can gather operations to share an instance ([`Settings::batch`]).
+    pub fn gathers(self) -> bool {
+        self.name == "epaxos"
+    }
+
     /// Whether the engine carries out operations that depend on the value that they change.
     pub fn serves_rmw(self) -> bool {
         serves_rmw(self.name)
+    }
+
+    /// Whether its promise rests on clocks that are as right as their nodes believe.
+    pub fn rests_on_clocks(self) -> bool {
+        matches!(self.model, Model::StrictSerializable | Model::Rss | Model::PoSerializable)
+    }
+
+    /// Whether each operation chooses what is asked of it, and pays for no more.
+    pub fn has_levels(self) -> bool {
+        self.name == "tcc"
     }
 
     /// Every engine that is built.

@@ -7,16 +7,19 @@
 
 pub mod explore;
 mod options;
+mod plan;
 mod recorder;
 mod report;
 mod run;
 pub mod script;
 pub mod steps;
 mod storm;
+mod work;
 pub mod world;
 
-pub use options::{Faults, Keys, Mix, Options, Workload};
-pub use recorder::{Plan, Recorder, Sort};
+pub use options::{Clocks, Faults, Keys, Mix, Options, Workload};
+pub use plan::{Plan, Sort};
+pub use recorder::{Recorder, Step};
 pub use report::{End, Ended, Latency, Report, Totals, percentile};
 pub use run::run_engine;
 
@@ -26,28 +29,41 @@ use meridian_protocol::registry::{self, EngineName, Visitor};
 use std::io::Write;
 
 /// Runs the engine of that name, as `options` say. `story` gets a line for everything that happens. With an engine
-/// that serves no rmws, writes take their share.
+/// that serves no rmws, writes take their share. Operations on several keys, levels and clocks are what the engine
+/// is made for.
 pub fn run(engine: EngineName, options: &Options, story: Option<Box<dyn Write>>) -> Report {
     struct Runner<'o>(EngineName, &'o Options, Option<Box<dyn Write>>);
     impl Visitor for Runner<'_> {
         type Output = Report;
         fn visit<E: Engine>(self, engine: E) -> Report {
-            run_engine(engine, self.0.name, model_of(self.0.model), self.1, self.2)
+            let model = model_of(self.0.model, self.1.workload.levels);
+            run_engine(engine, self.0.name, model, self.1, self.2)
         }
     }
     let mut options = options.clone();
+    let workload = &mut options.workload;
     if !engine.serves_rmw() {
-        let mix = &mut options.workload.mix;
-        mix.writes += std::mem::take(&mut mix.rmws);
+        workload.mix.writes += std::mem::take(&mut workload.mix.rmws);
+    }
+    workload.several = engine.model.several();
+    if !engine.has_levels() {
+        (workload.levels, workload.moves_percent) = (false, 0);
+    }
+    if engine.rests_on_clocks() && options.clocks == Clocks::Free {
+        options.clocks = Clocks::Bounded;
     }
     registry::with_engine(engine, &options.settings, Runner(engine, &options, story))
 }
 
 /// The model by which a keyspace's histories are judged.
-fn model_of(model: registry::Model) -> Model {
+fn model_of(model: registry::Model, levels: bool) -> Model {
     match model {
         registry::Model::Linearizable => Model::Linearizable,
         registry::Model::Rsc => Model::Rsc,
-        other => unreachable!("no engine gives {other} yet, and only built ones have a name"),
+        registry::Model::StrictSerializable => Model::StrictSerializable,
+        registry::Model::Rss => Model::Rss,
+        registry::Model::PoSerializable => Model::PoSerializable,
+        registry::Model::Causal if levels => Model::TccClosed,
+        registry::Model::Causal => Model::CausalRot,
     }
 }

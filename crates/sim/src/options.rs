@@ -3,7 +3,7 @@
 use crate::world::CpuCost;
 use meridian_protocol::clock::Micros;
 use meridian_protocol::latency::RttMatrix;
-use meridian_protocol::registry::Settings;
+use meridian_protocol::registry::{Settings, Several};
 use std::ops::RangeInclusive;
 
 /// A run.
@@ -21,6 +21,10 @@ pub struct Options {
     pub settings: Settings,
     /// What goes wrong.
     pub faults: Faults,
+    /// How far nodes' clocks are from true time.
+    pub clocks: Clocks,
+    /// The bound on that which nodes trust.
+    pub clock_error: Micros,
     /// How many regions crash for good in the middle of the run.
     pub lost_regions: usize,
     /// By how much at most a message takes longer than half a round trip, as a share of it.
@@ -45,6 +49,8 @@ impl Options {
             partitions: 2,
             settings,
             faults: Faults::ALL,
+            clocks: Clocks::Free,
+            clock_error: 10_000,
             lost_regions: 0,
             jitter: 0.1,
             commit: 0..=2_000,
@@ -70,6 +76,20 @@ impl Options {
 pub(crate) fn first_regions(count: u8) -> RttMatrix {
     let regions = RttMatrix::of_flags(&count.to_string(), "paper", |_| Err(String::new()));
     regions.expect("the paper's matrix has up to seven regions")
+}
+
+/// How far nodes' clocks are from true time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clocks {
+    /// Right, until skew sets them wrong by up to a second whatever the bound says: for engines whose safety does
+    /// not rest on them.
+    Free,
+    /// Wrong within the bound that nodes trust, and they drift. Skew sets them anew, and takes some nodes their
+    /// bound for a time.
+    Bounded,
+    /// As bounded, but now and then one is outside of the bound that its node trusts. Engines that rest on clocks
+    /// cannot keep their promise then.
+    Broken,
 }
 
 /// Which kinds of fault happen.
@@ -174,6 +194,15 @@ pub struct Workload {
     pub keys: Keys,
     /// Shares of reads, writes and rmws.
     pub mix: Mix,
+    /// What the engine gives to operations on several keys: transactions, snapshots, or nothing, and then there are none.
+    pub several: Several,
+    /// So many in a hundred operations are on several keys.
+    pub several_percent: u32,
+    /// Whether each operation asks for a level by chance.
+    pub levels: bool,
+    /// Before so many in a hundred operations the session moves to a region chosen by chance, where the engine's
+    /// promise follows it.
+    pub moves_percent: u32,
     /// Every so many operations of a session one is a fence; 0 for none.
     pub fence_every: usize,
     /// How long a session waits between two operations.
@@ -188,6 +217,10 @@ impl Default for Workload {
             sessions_per_machine: 1,
             keys: Keys::Few(5),
             mix: Mix { reads: 5, writes: 3, rmws: 2 },
+            several: Several::Each,
+            several_percent: 40,
+            levels: true,
+            moves_percent: 0,
             fence_every: 25,
             think: 0,
         }

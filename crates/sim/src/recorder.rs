@@ -1,130 +1,32 @@
-//! Operations whose effect can be told from their answer, and the history of what sessions did with them.
+//! The history of what sessions did, from what they asked and what they were answered.
 
+use crate::plan::{Plan, bytes, rmw};
 use bytes::Bytes;
 use meridian_protocol::clock::Micros;
-use meridian_protocol::history::{Access, Ended, Event, Kind, Mode};
-use meridian_protocol::machine::{Completion, Level, Outcome, Request};
-use meridian_protocol::object::{Action, Answer, Command, Condition, Expiry, Reply, Set, SetAnswer};
+use meridian_protocol::history::{Access, Ended, Event, Kind, Mode, Witness};
+use meridian_protocol::machine::{Completion, Level, Outcome, Request, Together};
+use meridian_protocol::object::{Action, Answer, Reply, Version};
+use std::collections::BTreeMap;
 
-/// What a session does with one key. Each kind is a read, a write or both, of values that can be told from the
-/// answer; written values are given by whoever plans, and are different in every operation.
+/// One request of an operation. Most operations have one; a transaction can have many: it begins with
+/// [`Step::Begin`], or with [`Step::Watch`] and then ends with [`Step::Together`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Plan {
-    /// `GET`.
-    Get,
-    /// `SET value`, blind.
-    Set(String),
-    /// `SET value GET`.
-    Swap(String),
-    /// `SET value NX GET`.
-    Create(String),
-    /// `SET value IFEQ expected GET`.
-    Replace {
-        /// The value that must stand there.
-        expected: String,
-        /// The new one.
-        value: String,
+pub enum Step {
+    /// Acts on one key, or fences.
+    Act(String, Plan),
+    /// Acts on several keys in one step.
+    Together(Vec<(String, Plan)>),
+    /// `WATCH` of a key.
+    Watch(String),
+    /// Opens a transaction.
+    Begin {
+        /// Whether it only reads.
+        read_only: bool,
     },
-    /// `GETDEL`.
-    Take,
-    /// `MULTI`, `GET`, `APPEND piece`, `EXEC`.
-    Append(String),
-    /// A fence: no key.
-    Fence,
-}
-
-/// What sort of operation a plan is, for statistics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Sort {
-    /// Reads only.
-    Read,
-    /// A blind write.
-    Write,
-    /// Reads and writes.
-    Rmw,
-    /// A fence.
-    Fence,
-}
-
-impl Plan {
-    /// What sort of operation it is.
-    pub fn sort(&self) -> Sort {
-        match self {
-            Self::Get => Sort::Read,
-            Self::Set(_) => Sort::Write,
-            Self::Fence => Sort::Fence,
-            _ => Sort::Rmw,
-        }
-    }
-
-    /// The request that carries it out.
-    pub fn request(&self, key: &str, at_ms: u64) -> Request {
-        let set = |value: &str, condition, answer| {
-            Command::Set(Set { value: bytes(value), condition, expiry: Expiry::Never, answer })
-        };
-        let command = match self {
-            Self::Fence => return Request::Fence,
-            Self::Get => Command::Get,
-            Self::Set(value) => set(value, Condition::Always, SetAnswer::Ok),
-            Self::Swap(value) => set(value, Condition::Always, SetAnswer::Old),
-            Self::Create(value) => set(value, Condition::IfAbsent, SetAnswer::Old),
-            Self::Replace { expected, value } => {
-                set(value, Condition::IfEqual(bytes(expected)), SetAnswer::Old)
-            }
-            Self::Take => Command::GetDel,
-            Self::Append(piece) => {
-                let commands = vec![Command::Get, Command::Append(bytes(piece))];
-                let action = Action::Transaction { watched: None, commands };
-                return Request::Act { key: bytes(key), action, at_ms, level: Level::default() };
-            }
-        };
-        Request::Act { key: bytes(key), action: Action::Command(command), at_ms, level: Level::default() }
-    }
-
-    /// What the answer shows to have been read and written. An rmw that changed nothing leaves what it read:
-    /// in the engine's order it is an update like the others.
-    fn accesses(&self, key: &str, answer: &Answer) -> Result<Vec<Access>, String> {
-        let odd = || format!("{self:?} of {key} was answered {answer:?}");
-        let reply = match (self, answer) {
-            (Self::Append(piece), Answer::Exec(Some(replies))) => {
-                let [old, Reply::Int(length)] = &replies[..] else { return Err(odd()) };
-                let old = string(old).map_err(|()| odd())?;
-                let new = old.clone().unwrap_or_default() + piece;
-                return if new.len() as i64 == *length { Ok(rmw(key, old, Some(new))) } else { Err(odd()) };
-            }
-            (_, Answer::One(reply)) => reply,
-            _ => return Err(odd()),
-        };
-        if let Self::Set(new) = self {
-            return if *reply == Reply::Ok { Ok(vec![write(key, Some(new.clone()))]) } else { Err(odd()) };
-        }
-        let old = string(reply).map_err(|()| odd())?;
-        Ok(match self {
-            Self::Get => vec![read(key, old)],
-            Self::Swap(new) => rmw(key, old, Some(new.clone())),
-            Self::Create(new) => {
-                let left = old.clone().or_else(|| Some(new.clone()));
-                rmw(key, old, left)
-            }
-            Self::Replace { expected, value } => {
-                let left = if old.as_ref() == Some(expected) { Some(value.clone()) } else { old.clone() };
-                rmw(key, old, left)
-            }
-            Self::Take => rmw(key, old, None),
-            Self::Set(_) | Self::Append(_) | Self::Fence => return Err(odd()),
-        })
-    }
-
-    /// What it did if it had an effect at all, as far as that is known without an answer.
-    fn possible_accesses(&self, key: &str) -> Vec<Access> {
-        match self {
-            Self::Get | Self::Fence | Self::Append(_) => Vec::new(),
-            Self::Set(value) | Self::Swap(value) => vec![write(key, Some(value.clone()))],
-            Self::Create(value) => rmw(key, None, Some(value.clone())),
-            Self::Replace { expected, value } => rmw(key, Some(expected.clone()), Some(value.clone())),
-            Self::Take => vec![write(key, None)],
-        }
-    }
+    /// Commits the open transaction.
+    Commit,
+    /// Gives the open transaction up.
+    Abort,
 }
 
 /// An operation in the history, as [`Recorder::begin`] names it.
@@ -135,61 +37,136 @@ pub(crate) type Index = usize;
 #[derive(Debug, Default)]
 pub struct Recorder {
     events: Vec<Event>,
-    plans: Vec<(String, Plan)>,
+    /// One for each event.
+    doings: Vec<Doing>,
     last_stamp: i64,
     /// An answer that no state can explain.
     contradiction: Option<String>,
 }
 
+/// What an operation has come to.
+#[derive(Debug)]
+struct Doing {
+    level: Level,
+    /// The request that is asked now.
+    step: Step,
+    part_of: PartOf,
+    watched: Vec<(Bytes, Version)>,
+    /// What the answers so far have shown.
+    shown: Vec<Access>,
+    /// Asked, and not answered.
+    open: Vec<(String, Plan)>,
+}
+
+/// What a request is a part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PartOf {
+    /// Nothing: it is the operation.
+    Itself,
+    /// A transaction that watches keys until its only step.
+    Watching,
+    /// A transaction that is open until it is committed or given up.
+    Transaction,
+}
+
 impl Recorder {
-    /// A session begins an operation.
-    pub fn begin(&mut self, time: Micros, session: &str, key: &str, plan: &Plan) -> Index {
+    /// A session begins an operation. What it asks is told by [`Self::ask`]; until then nothing is known of it.
+    pub fn begin(&mut self, time: Micros, session: &str, kind: Kind, level: Option<Level>) -> Index {
         let invoke = self.stamp(time);
         self.events.push(Event {
             id: self.events.len() as u64 + 1,
             session: session.to_string(),
             service: String::new(),
-            kind: if *plan == Plan::Fence { Kind::Fence } else { Kind::Op },
-            ops: plan.possible_accesses(key),
+            kind,
+            ops: Vec::new(),
             invoke,
             returned: None,
             outcome: Ended::Unknown,
-            level: None,
+            level: level.map(|level| level.name().to_string()),
             after: Vec::new(),
             witness: None,
         });
-        self.plans.push((key.to_string(), plan.clone()));
+        self.doings.push(Doing {
+            level: level.unwrap_or_default(),
+            step: Step::Abort,
+            part_of: PartOf::Itself,
+            watched: Vec::new(),
+            shown: Vec::new(),
+            open: Vec::new(),
+        });
         self.events.len() - 1
     }
 
-    /// The operation ended. One that never ends stays of unknown outcome.
-    pub fn end(&mut self, time: Micros, index: Index, completion: &Completion) {
-        let returned = self.stamp(time);
-        let (key, plan) = &self.plans[index];
-        let event = &mut self.events[index];
-        event.outcome = match &completion.outcome {
-            Outcome::Fenced if *plan == Plan::Fence => Ended::Ok,
-            Outcome::Answer(answer) => match plan.accesses(key, answer) {
-                Ok(accesses) => {
-                    event.ops = accesses;
-                    event.witness.clone_from(&completion.cost.witness);
-                    Ended::Ok
-                }
-                Err(odd) => {
-                    self.contradiction.get_or_insert(odd);
-                    Ended::Unknown
-                }
-            },
-            Outcome::NoQuorum | Outcome::Aborted(_) => Ended::Failed,
-            Outcome::Unknown => Ended::Unknown,
-            odd => {
-                self.contradiction.get_or_insert_with(|| format!("{plan:?} of {key} ended as {odd:?}"));
+    /// The operation's first or next request.
+    pub fn ask(&mut self, index: Index, step: Step, at_ms: u64) -> Request {
+        let doing = &mut self.doings[index];
+        let level = doing.level;
+        doing.step = step.clone();
+        let request = match step {
+            Step::Act(key, plan) => {
+                let request = plan.request_at(level, &key, at_ms);
+                doing.open.push((key, plan));
+                request
+            }
+            Step::Together(parts) => {
+                let steps = parts.iter().flat_map(|(key, plan)| {
+                    plan.commands().into_iter().map(move |command| (bytes(key), command))
+                });
+                let steps = steps.collect();
+                doing.open.extend(parts);
+                let watched = doing.watched.clone();
+                Request::Together(Together { steps, watched, at_ms, snapshot: None, level })
+            }
+            Step::Watch(key) => {
+                doing.part_of = PartOf::Watching;
+                Request::Act { key: bytes(&key), action: Action::Watch, at_ms, level }
+            }
+            Step::Begin { read_only } => {
+                doing.part_of = PartOf::Transaction;
+                Request::Begin { read_only }
+            }
+            Step::Commit => Request::Commit,
+            Step::Abort => Request::Abort,
+        };
+        self.events[index].ops = doing.if_it_happened(|_, _| None);
+        request
+    }
+
+    /// The request that was asked last has ended. Whether the operation has ended with it; if not, it goes on with
+    /// another request, or is never heard of again.
+    pub fn take(&mut self, time: Micros, index: Index, completion: &Completion) -> bool {
+        let ended = match self.doings[index].take(&completion.outcome) {
+            Ok(None) => {
+                self.events[index].ops.clone_from(&self.doings[index].shown);
+                return false;
+            }
+            Ok(Some(ended)) => ended,
+            Err(odd) => {
+                self.contradiction.get_or_insert(odd);
                 Ended::Unknown
             }
         };
-        if event.outcome != Ended::Unknown {
+        let returned = self.stamp(time);
+        let event = &mut self.events[index];
+        event.outcome = ended;
+        if ended == Ended::Ok {
+            event.ops.clone_from(&self.doings[index].shown);
+            event.witness.clone_from(&completion.cost.witness);
+            if matches!(event.witness, Some(Witness::Snap(_))) {
+                forget_unchanged(&mut event.ops);
+            }
+        }
+        if ended != Ended::Unknown {
             event.returned = Some(returned);
         }
+        true
+    }
+
+    /// The session walks away from a transaction that it has not committed: it will never happen.
+    pub fn leave(&mut self, time: Micros, index: Index) {
+        let returned = self.stamp(time);
+        let event = &mut self.events[index];
+        (event.outcome, event.returned) = (Ended::Failed, Some(returned));
     }
 
     /// The operation, as far as it is known.
@@ -209,7 +186,9 @@ impl Recorder {
 
     /// The history, and the first answer that no state can explain.
     pub fn finish(mut self) -> (Vec<Event>, Option<String>) {
-        self.explain_appends();
+        for (event, accesses) in self.seen_appends() {
+            self.events[event].ops = accesses;
+        }
         (self.events, self.contradiction)
     }
 
@@ -222,32 +201,25 @@ impl Recorder {
         events
     }
 
-    fn explain_appends(&mut self) {
-        for (event, accesses) in self.seen_appends() {
-            self.events[event].ops = accesses;
-        }
-    }
-
-    /// Appends without an answer, but seen: what they did is told by the first value that holds their piece.
+    /// Operations with appends that were not answered but seen: what those did is told by the first value that
+    /// holds their piece.
     fn seen_appends(&self) -> Vec<(Index, Vec<Access>)> {
-        let mut explained = Vec::new();
-        for (index, (key, plan)) in self.plans.iter().enumerate() {
-            let Plan::Append(piece) = plan else { continue };
-            if self.events[index].outcome == Ended::Ok {
-                continue;
-            }
-            let values = self.events.iter().flat_map(|event| &event.ops).filter(|access| access.key == *key);
-            let seen = values.filter_map(|access| {
+        let unanswered = |index: &Index| {
+            let appends = self.doings[*index].open.iter().any(|(_, plan)| matches!(plan, Plan::Append(_)));
+            appends && self.events[*index].outcome != Ended::Ok
+        };
+        let seen = |key: &str, piece: &str| {
+            let accesses = self.events.iter().flat_map(|event| &event.ops);
+            let values = accesses.filter(|access| access.key == key).filter_map(|access| {
                 let value = access.value.as_deref()?;
                 Some((value, value.find(piece)?))
             });
-            if let Some((value, start)) = seen.min_by_key(|(value, _)| value.len()) {
-                let old = (start > 0).then(|| value[..start].to_string());
-                let new = value[..start + piece.len()].to_string();
-                explained.push((index, rmw(key, old, Some(new))));
-            }
-        }
-        explained
+            let (value, start) = values.min_by_key(|(value, _)| value.len())?;
+            let old = (start > 0).then(|| value[..start].to_string());
+            Some(rmw(key, old, Some(value[..start + piece.len()].to_string())))
+        };
+        let all = (0..self.events.len()).filter(unanswered);
+        all.map(|index| (index, self.doings[index].if_it_happened(seen))).collect()
     }
 
     fn stamp(&mut self, time: Micros) -> i64 {
@@ -256,27 +228,75 @@ impl Recorder {
     }
 }
 
-fn bytes(text: &str) -> Bytes {
-    Bytes::copy_from_slice(text.as_bytes())
-}
+impl Doing {
+    /// The request that is asked now ended: how the operation ended, if it has.
+    ///
+    /// # Errors
+    /// An answer that does not fit the question, in words.
+    fn take(&mut self, outcome: &Outcome) -> Result<Option<Ended>, String> {
+        let odd = || format!("{:?} ended as {outcome:?}", self.step);
+        let goes_on = self.part_of == PartOf::Transaction;
+        match (&self.step, outcome) {
+            (_, Outcome::NoQuorum | Outcome::Aborted(_)) | (Step::Abort, Outcome::Done) => {
+                return Ok(Some(Ended::Failed));
+            }
+            (_, Outcome::Unknown) => return Ok(Some(Ended::Unknown)),
+            (Step::Act(_, Plan::Fence), Outcome::Fenced) | (Step::Commit, Outcome::Done) => {
+                return Ok(Some(Ended::Ok));
+            }
+            (Step::Begin { .. }, Outcome::Done) => return Ok(None),
+            (Step::Watch(key), Outcome::Answer(Answer::Version(version))) => {
+                self.watched.push((bytes(key), *version));
+                return Ok(None);
+            }
+            (Step::Act(_, plan), Outcome::Answer(answer)) => {
+                let replies = match (plan, answer) {
+                    (Plan::Append(_), Answer::Exec(Some(replies))) => &replies[..],
+                    (_, Answer::One(reply)) => std::slice::from_ref(reply),
+                    _ => return Err(odd()),
+                };
+                self.answered(replies)?;
+                return Ok((self.part_of == PartOf::Itself).then_some(Ended::Ok));
+            }
+            (Step::Together(_), Outcome::Answers(Some(replies))) => self.answered(replies)?,
+            (Step::Together(_), Outcome::Answers(None)) if !self.watched.is_empty() => {
+                return Ok(Some(Ended::Failed));
+            }
+            _ => return Err(odd()),
+        }
+        Ok((!goes_on).then_some(Ended::Ok))
+    }
 
-/// The string that a reply shows, `None` for an absent key; an error if it is no reply of that kind.
-fn string(reply: &Reply) -> Result<Option<String>, ()> {
-    match reply {
-        Reply::Nil => Ok(None),
-        Reply::Bulk(bytes) => Ok(Some(String::from_utf8_lossy(bytes).into_owned())),
-        _ => Err(()),
+    /// What was open is answered.
+    fn answered(&mut self, mut replies: &[Reply]) -> Result<(), String> {
+        for (key, plan) in std::mem::take(&mut self.open) {
+            let count = plan.commands().len();
+            let (own, rest) = replies.split_at_checked(count).ok_or("an answer is missing")?;
+            self.shown.extend(plan.accesses(&key, own)?);
+            replies = rest;
+        }
+        if replies.is_empty() { Ok(()) } else { Err(format!("too many answers: {replies:?}")) }
+    }
+
+    /// What it did if it had an effect at all. Of an append that nobody answered `seen` knows, if anybody does.
+    fn if_it_happened(&self, seen: impl Fn(&str, &str) -> Option<Vec<Access>>) -> Vec<Access> {
+        let mut accesses = self.shown.clone();
+        for (key, plan) in &self.open {
+            accesses.extend(match plan {
+                Plan::Append(piece) => seen(key, piece).unwrap_or_default(),
+                plan => plan.possible_accesses(key),
+            });
+        }
+        accesses
     }
 }
 
-fn read(key: &str, value: Option<String>) -> Access {
-    Access { mode: Mode::Read, key: key.to_string(), value }
-}
-
-fn write(key: &str, value: Option<String>) -> Access {
-    Access { mode: Mode::Write, key: key.to_string(), value }
-}
-
-fn rmw(key: &str, old: Option<String>, new: Option<String>) -> Vec<Access> {
-    vec![read(key, old), write(key, new)]
+/// A transaction at a snapshot has written nothing, also where its commands may: what they left as it was is no
+/// update then.
+fn forget_unchanged(ops: &mut Vec<Access>) {
+    let mut known: BTreeMap<String, Option<String>> = BTreeMap::new();
+    ops.retain(|access| {
+        let before = known.insert(access.key.clone(), access.value.clone());
+        access.mode == Mode::Read || before.as_ref() != Some(&access.value)
+    });
 }

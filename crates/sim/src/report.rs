@@ -1,6 +1,6 @@
 //! What came of a run, and of a set of runs.
 
-use crate::recorder::Sort;
+use crate::plan::Sort;
 use meridian_check::{Judgement, Verdict};
 use meridian_protocol::clock::Micros;
 use meridian_protocol::history::{Ended as Outcome, Event};

@@ -1,18 +1,20 @@
 //! One run: clients at work in a storm, then healing, then a test of life, then agreement, then judgement.
 
-use crate::options::{Keys, Options};
-use crate::recorder::{Index, Plan, Recorder, Sort};
+use crate::options::{Options, Workload};
+use crate::plan::{Plan, Sort};
+use crate::recorder::{Index, Recorder, Step};
 use crate::report::{End, Ended, Latency, Report};
 use crate::storm::{Changes, Storm};
+use crate::work::{Planner, Work};
 use crate::world::{Conduct, Notice, Shape, World};
 use meridian_check::{self as check, Judgement, Model, Verdict};
 use meridian_protocol::clock::Micros;
 use meridian_protocol::history::Ended as Outcome;
 use meridian_protocol::machine::{Completion, Engine, RequestId};
-use meridian_protocol::topology::ReplicaId;
+use meridian_protocol::topology::{Region, ReplicaId};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
 
 /// Operations begun in the healed world: one in so many.
@@ -78,8 +80,10 @@ struct Run<'o, E: Engine> {
     /// A value of each key that was seen not long ago.
     seen: BTreeMap<String, Option<String>>,
     latencies: Vec<Latency>,
-    /// In the healed world: the first operation that did not end ok.
+    /// In the healed world: the first operation that did not end ok, though it had to.
     failure: Option<Index>,
+    /// In the healed world: operations that might be given up, and those of them that were.
+    doubtful: (usize, usize),
     healed: bool,
 }
 
@@ -94,11 +98,13 @@ struct Session {
     busy: Option<Busy>,
 }
 
-#[derive(Clone, Copy)]
 struct Busy {
     index: Index,
     sort: Sort,
     since: Micros,
+    /// What is still to be asked.
+    steps: VecDeque<Step>,
+    may_be_given_up: bool,
 }
 
 impl<'o, E: Engine> Run<'o, E> {
@@ -118,7 +124,7 @@ impl<'o, E: Engine> Run<'o, E> {
         };
         let mut world = World::new(engine, shape, conduct, story);
         let chance = Pcg64Mcg::seed_from_u64(random.random());
-        let faults = Storm::begin(&mut world, options.faults, options.lost_regions, options.jitter, chance);
+        let faults = Storm::begin(&mut world, options, chance);
         let sessions = (0..options.workload.clients)
             .map(|client| Session {
                 node: client % nodes,
@@ -140,6 +146,7 @@ impl<'o, E: Engine> Run<'o, E> {
             seen: BTreeMap::new(),
             latencies: Vec::new(),
             failure: None,
+            doubtful: (0, 0),
             healed: false,
         }
     }
@@ -191,12 +198,17 @@ impl<'o, E: Engine> Run<'o, E> {
         if self.budget > 0 {
             return Err(format!("{} operations were never begun in the healed world", self.budget));
         }
+        if let (all @ 10.., given_up) = self.doubtful
+            && given_up * 10 > all * 9
+        {
+            return Err(format!("{given_up} of {all} transactions were given up in the healed world"));
+        }
         self.await_agreement()
     }
 
     fn still_open(&self, session: usize) -> String {
-        let busy = self.sessions[session].busy.map(|busy| (busy.index, busy.since));
-        let (index, since) = busy.unwrap_or_default();
+        let busy = self.sessions[session].busy.as_ref();
+        let (index, since) = busy.map(|busy| (busy.index, busy.since)).unwrap_or_default();
         let waited = self.world.time() - since;
         format!(
             "operation {} has not ended {waited} us after its invocation: {:?}",
@@ -254,92 +266,115 @@ impl<'o, E: Engine> Run<'o, E> {
     /// The session begins its next operation, if it can.
     fn go_on(&mut self, index: usize) {
         let session = &self.sessions[index];
-        let (Some(slot), None) = (session.slot, session.busy) else { return };
+        let (Some(slot), None) = (session.slot, session.busy.as_ref()) else { return };
         let node = session.node;
         if self.budget == 0 || !self.world.is_ready(node) {
             return;
         }
         self.budget -= 1;
-        let (key, plan) = self.plan(index);
+        self.travel(node, slot);
+        let work = self.plan(index);
         let name = match self.sessions[index].generation {
             0 => format!("s{index}"),
             generation => format!("s{index}.{generation}"),
         };
-        let at_ms = self.world.wall_ms(node);
-        let event = self.recorder.begin(self.world.time(), &name, &key, &plan);
-        self.sessions[index].busy = Some(Busy { index: event, sort: plan.sort(), since: self.world.time() });
-        let request = self.world.submit(node, slot, plan.request(&key, at_ms));
-        self.open.insert((node, request), index);
+        let event = self.recorder.begin(self.world.time(), &name, work.kind, work.level);
+        let may_be_given_up = work.may_be_given_up();
+        let Work { sort, steps, .. } = work;
+        let since = self.world.time();
+        self.sessions[index].busy = Some(Busy { index: event, sort, since, steps, may_be_given_up });
+        self.ask(index, node, slot);
     }
 
-    fn plan(&mut self, session: usize) -> (String, Plan) {
+    /// The session turns to another region, now and then.
+    fn travel(&mut self, node: usize, slot: u32) {
+        let Workload { moves_percent, sessions_per_machine, .. } = self.options.workload;
+        // Where sessions share a machine, none can move without the others.
+        if moves_percent > 0 && sessions_per_machine <= 1 && self.random.random_range(0..100) < moves_percent
+        {
+            let region = Region(self.random.random_range(0..self.world.shape().rtt.regions()));
+            self.world.attach(node, slot, region);
+        }
+    }
+
+    fn plan(&mut self, session: usize) -> Work {
         let workload = &self.options.workload;
         self.sessions[session].operations += 1;
         let count = self.sessions[session].operations;
         if workload.fence_every > 0 && count.is_multiple_of(workload.fence_every) {
-            return (String::new(), Plan::Fence);
+            return Work::one(String::new(), Plan::Fence);
         }
-        let random = &mut self.random;
-        let key = match workload.keys {
-            Keys::Few(keys) => format!("k{}", random.random_range(0..keys)),
-            Keys::Conflict(percent) if random.random_range(0..100) < percent => "shared".to_string(),
-            Keys::Conflict(_) => format!("own{session}"),
-        };
-        let value = (self.recorder.len() + 1).to_string();
-        let mix = workload.mix;
-        let choice = random.random_range(0..mix.reads + mix.writes + mix.rmws);
-        let plan = if choice < mix.reads {
-            Plan::Get
-        } else if choice < mix.reads + mix.writes {
-            Plan::Set(value)
-        } else {
-            let seen = self.seen.get(&key).cloned().flatten();
-            match (random.random_range(0..10), seen) {
-                (0..3, Some(expected)) => Plan::Replace { expected, value },
-                (0..5, _) => Plan::Swap(value),
-                (5..6, _) => Plan::Create(value),
-                (6..7, _) => Plan::Take,
-                _ => Plan::Append(format!(".{value};")),
-            }
-        };
-        (key, plan)
+        let number = self.recorder.len() + 1;
+        Planner { workload, random: &mut self.random, seen: &self.seen, session, number }.plan()
+    }
+
+    /// The session's operation goes on with its next request; if there is none, the session walks away from it.
+    fn ask(&mut self, session: usize, node: usize, slot: u32) {
+        let Some(busy) = self.sessions[session].busy.as_mut() else { return };
+        if let Some(step) = busy.steps.pop_front() {
+            let request = self.recorder.ask(busy.index, step, self.world.wall_ms(node));
+            let request = self.world.submit(node, slot, request);
+            self.open.insert((node, request), session);
+            return;
+        }
+        self.recorder.leave(self.world.time(), busy.index);
+        self.sessions[session].busy = None;
+        self.end_session(session, node, slot);
+        self.pause(session);
     }
 
     /// A request ended.
     fn ended(&mut self, node: usize, slot: u32, completion: &Completion) {
         let Some(index) = self.open.remove(&(node, completion.request)) else { return };
-        let Some(busy) = self.sessions[index].busy.take() else { return };
-        self.recorder.end(self.world.time(), busy.index, completion);
-        let event = self.recorder.event(busy.index);
-        let micros = self.world.time() - busy.since;
-        match event.outcome {
-            Outcome::Ok => {
-                if let Some(access) = event.ops.last() {
-                    self.seen.insert(access.key.clone(), access.value.clone());
-                }
-                let region = self.world.shape().region_of(node);
-                self.latencies.push(Latency {
-                    sort: busy.sort,
-                    region,
-                    micros,
-                    rounds: completion.cost.rounds,
-                });
-            }
-            Outcome::Failed => {}
-            Outcome::Unknown => {
-                self.sessions[index].generation += 1;
-                if self.options.workload.sessions_per_machine <= 1 {
-                    self.world.end_session(node, slot);
-                }
-            }
+        let Some(busy) = self.sessions[index].busy.as_ref() else { return };
+        if !self.recorder.take(self.world.time(), busy.index, completion) {
+            return self.ask(index, node, slot);
         }
-        if self.healed && (event.outcome != Outcome::Ok || micros > LIVELY_WITHIN) {
+        let Some(busy) = self.sessions[index].busy.take() else { return };
+        let event = self.recorder.event(busy.index);
+        let outcome = event.outcome;
+        let micros = self.world.time() - busy.since;
+        if outcome == Outcome::Ok {
+            if let Some(access) = event.ops.last() {
+                self.seen.insert(access.key.clone(), access.value.clone());
+            }
+            let region = self.world.shape().region_of(node);
+            self.latencies.push(Latency { sort: busy.sort, region, micros, rounds: completion.cost.rounds });
+        }
+        if outcome == Outcome::Unknown {
+            self.end_session(index, node, slot);
+        }
+        if self.healed {
+            self.demand_life(&busy, outcome, micros);
+        }
+        self.pause(index);
+    }
+
+    /// What follows has no place in the order of what came before: another session begins.
+    fn end_session(&mut self, session: usize, node: usize, slot: u32) {
+        self.sessions[session].generation += 1;
+        if self.options.workload.sessions_per_machine <= 1 {
+            self.world.end_session(node, slot);
+        }
+    }
+
+    /// In the healed world operations end ok, and in time.
+    fn demand_life(&mut self, busy: &Busy, outcome: Outcome, micros: Micros) {
+        self.doubtful.0 += usize::from(busy.may_be_given_up);
+        let given_up = busy.may_be_given_up && outcome == Outcome::Failed;
+        self.doubtful.1 += usize::from(given_up);
+        let patience = if busy.may_be_given_up { 6 * LIVELY_WITHIN } else { LIVELY_WITHIN };
+        if outcome != Outcome::Ok && !given_up || micros > patience {
             self.failure.get_or_insert(busy.index);
         }
+    }
+
+    /// The session thinks, then goes on.
+    fn pause(&mut self, session: usize) {
         if self.options.workload.think > 0 {
-            self.world.remind(self.world.time() + self.options.workload.think, SESSIONS + index as u64);
+            self.world.remind(self.world.time() + self.options.workload.think, SESSIONS + session as u64);
         } else {
-            self.go_on(index);
+            self.go_on(session);
         }
     }
 

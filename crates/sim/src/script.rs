@@ -14,14 +14,15 @@
 //! There are no faults but those that the script makes; messages take exactly half a round trip, commits no time.
 
 use crate::options::first_regions;
-use crate::recorder::{Index, Plan, Recorder};
+use crate::plan::Plan;
+use crate::recorder::{Index, Recorder, Step};
 use crate::world::{Conduct, Envelope, Fate, Notice, Shape, World};
 use bytes::Bytes;
 use meridian_check::{self as check, Judgement, Model, Verdict};
 use meridian_protocol::clock::Micros;
-use meridian_protocol::history::Event;
+use meridian_protocol::history::{Event, Kind};
 use meridian_protocol::latency::RttMatrix;
-use meridian_protocol::machine::{Completion, Engine, Outcome, Request, RequestId};
+use meridian_protocol::machine::{Completion, Engine, Level, Outcome, Request, RequestId};
 use meridian_protocol::topology::{Address, Region, ReplicaId};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -88,6 +89,8 @@ pub struct Script<E: Engine> {
     recorder: Recorder,
     sessions: Vec<Place>,
     open: BTreeMap<(usize, RequestId), Index>,
+    sessions_of: BTreeMap<Index, Session>,
+    answers: BTreeMap<Index, Completion>,
     ended: BTreeMap<Index, (Micros, Completion)>,
     rules: Rc<RefCell<Rules<E::Message>>>,
 }
@@ -125,6 +128,8 @@ impl<E: Engine> Script<E> {
             recorder: Recorder::default(),
             sessions: Vec::new(),
             open: BTreeMap::new(),
+            sessions_of: BTreeMap::new(),
+            answers: BTreeMap::new(),
             ended: BTreeMap::new(),
             rules,
         }
@@ -141,13 +146,51 @@ impl<E: Engine> Script<E> {
 
     /// The session begins an operation.
     pub fn begin(&mut self, session: Session, key: &str, plan: &Plan) -> Operation {
-        let Place { node, slot, name } = &self.sessions[session.0];
-        let (node, slot) = (*node, *slot);
-        let index = self.recorder.begin(self.world.time(), name, key, plan);
-        let at_ms = self.world.wall_ms(node);
-        let request = self.world.submit(node, slot, plan.request(key, at_ms));
-        self.open.insert((node, request), index);
-        Operation(index)
+        let kind = if *plan == Plan::Fence { Kind::Fence } else { Kind::Op };
+        self.begin_with(session, kind, None, Step::Act(key.to_string(), plan.clone()))
+    }
+
+    /// The session begins to act on several keys in one step.
+    pub fn begin_together(&mut self, session: Session, parts: &[(&str, Plan)]) -> Operation {
+        let reads = parts.iter().all(|(_, plan)| *plan == Plan::Get);
+        let parts = parts.iter().map(|(key, plan)| ((*key).to_string(), plan.clone())).collect();
+        self.begin_with(session, if reads { Kind::Ro } else { Kind::Rw }, None, Step::Together(parts))
+    }
+
+    /// The session begins an operation with a first request, of which it may not be the last.
+    pub fn begin_with(
+        &mut self,
+        session: Session,
+        kind: Kind,
+        level: Option<Level>,
+        step: Step,
+    ) -> Operation {
+        let name = &self.sessions[session.0].name;
+        let operation = Operation(self.recorder.begin(self.world.time(), name, kind, level));
+        self.sessions_of.insert(operation.0, session);
+        self.ask(operation, step);
+        operation
+    }
+
+    /// The operation goes on with its next request.
+    pub fn ask(&mut self, operation: Operation, step: Step) {
+        let Place { node, slot, .. } = self.sessions[self.sessions_of[&operation.0].0];
+        self.answers.remove(&operation.0);
+        let request = self.recorder.ask(operation.0, step, self.world.wall_ms(node));
+        let request = self.world.submit(node, slot, request);
+        self.open.insert((node, request), operation.0);
+    }
+
+    /// Lets time pass until the operation's last request is answered; the answer.
+    ///
+    /// # Panics
+    /// If that takes more than two minutes.
+    pub fn answer(&mut self, operation: Operation) -> Completion {
+        let until = self.world.time() + PATIENCE;
+        while !self.answers.contains_key(&operation.0) {
+            assert!(self.advance(until), "{:?} was not answered", self.recorder.event(operation.0));
+        }
+        self.answers[&operation.0].clone()
     }
 
     /// Lets time pass.
@@ -367,8 +410,10 @@ impl<E: Engine> Script<E> {
         if let Notice::Done { node, completion, .. } = notice
             && let Some(index) = self.open.remove(&(node, completion.request))
         {
-            self.recorder.end(self.world.time(), index, &completion);
-            self.ended.insert(index, (self.world.time(), completion));
+            if self.recorder.take(self.world.time(), index, &completion) {
+                self.ended.insert(index, (self.world.time(), completion.clone()));
+            }
+            self.answers.insert(index, completion);
         }
     }
 

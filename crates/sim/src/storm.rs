@@ -1,6 +1,6 @@
 //! Faults at random times: what goes wrong during a run's first phase, and how everything heals.
 
-use crate::options::Faults;
+use crate::options::{Clocks, Options};
 use crate::world::{Weather, World};
 use meridian_protocol::clock::Micros;
 use meridian_protocol::machine::Engine;
@@ -22,6 +22,8 @@ pub(crate) struct Storm {
     happened: BTreeMap<&'static str, u64>,
     /// Nodes that never come back.
     lost: Vec<usize>,
+    clocks: Clocks,
+    clock_error: Micros,
     over: bool,
 }
 
@@ -41,13 +43,8 @@ enum Gust {
 impl Storm {
     /// Begins: sets the weather and plans the first fault of each kind. Its reminders in the world carry tokens
     /// counted from 0.
-    pub(crate) fn begin<E: Engine>(
-        world: &mut World<E>,
-        faults: Faults,
-        lost_regions: usize,
-        jitter: f64,
-        mut random: Pcg64Mcg,
-    ) -> Self {
+    pub(crate) fn begin<E: Engine>(world: &mut World<E>, options: &Options, mut random: Pcg64Mcg) -> Self {
+        let &Options { faults, lost_regions, jitter, clocks, clock_error, .. } = options;
         let weather = Weather {
             loss: share(&mut random, faults.loss, 0.05),
             duplicate: share(&mut random, faults.duplicate, 0.05),
@@ -63,8 +60,11 @@ impl Storm {
             coming: Vec::new(),
             happened: BTreeMap::new(),
             lost: Vec::new(),
+            clocks,
+            clock_error,
             over: false,
         };
+        storm.bound_clocks(world);
         let kinds = [
             (faults.partition, Gust::Cut),
             (faults.pause, Gust::Pause),
@@ -128,6 +128,7 @@ impl Storm {
         self.happened_to_messages(world);
         world.set_weather(Weather::default());
         world.mend();
+        self.bound_clocks(world);
         let nodes = (0..world.shape().nodes()).filter(|node| !self.lost.contains(node));
         let mut up = Vec::new();
         for node in nodes {
@@ -235,13 +236,43 @@ impl Storm {
         chosen
     }
 
-    /// Sets one node's wall clock wrong by up to a second, inside or outside of the bound it trusts.
+    /// Sets one node's clock wrong, as far as clocks may be.
     fn skew<E: Engine>(&mut self, world: &mut World<E>) {
         let node = self.random.random_range(0..world.shape().nodes());
-        let skew = self.random.random_range(-1_000_000..=1_000_000);
-        let uncertainty = self.random.random_bool(0.7).then(|| self.random.random_range(0..2_000_000));
-        world.set_clock(node, skew, uncertainty);
         self.count("skew");
+        if self.clocks == Clocks::Free {
+            let skew = self.random.random_range(-1_000_000..=1_000_000);
+            let uncertainty = self.random.random_bool(0.7).then(|| self.random.random_range(0..2_000_000));
+            return world.set_clock(node, skew, uncertainty);
+        }
+        if self.random.random_bool(0.2) {
+            // Its source is lost: nothing is known of how wrong it is.
+            let ahead = self.random.random_range(-1_000_000..=1_000_000);
+            return world.set_clock(node, ahead, None);
+        }
+        if self.clocks == Clocks::Broken && self.random.random_bool(0.5) {
+            let ahead = self.random.random_range(-1_000_000..=1_000_000);
+            return world.set_clock(node, ahead, Some(self.clock_error));
+        }
+        self.bound_clock(world, node);
+    }
+
+    /// Every clock is within its bound, where that matters.
+    fn bound_clocks<E: Engine>(&mut self, world: &mut World<E>) {
+        if self.clocks != Clocks::Free {
+            for node in 0..world.shape().nodes() {
+                self.bound_clock(world, node);
+            }
+        }
+    }
+
+    /// Sets a clock wrong within a bound, of which the node trusts as much as holds true.
+    fn bound_clock<E: Engine>(&mut self, world: &mut World<E>, node: usize) {
+        let bound = self.random.random_range(self.clock_error / 2..=self.clock_error) as i64;
+        let ahead = self.random.random_range(-bound..=bound);
+        world.set_clock(node, ahead, Some(bound as Micros));
+        // Up to 200 us a second, as clocks of a bad sort do between two looks at their source.
+        world.set_drift(node, self.random.random_range(-200..=200));
     }
 
     fn lose_regions<E: Engine>(&mut self, world: &mut World<E>, count: usize) -> Vec<usize> {

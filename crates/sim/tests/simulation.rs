@@ -134,6 +134,10 @@ fn swarm(seed: u64) -> Options {
     options.workload.sessions_per_machine = if seed % 9 == 4 { 3 } else { 1 };
     options.workload.clients = 8 + seed as usize % 5;
     options.workload.think = [0, 0, 50_000][seed as usize % 3];
+    // Where operations choose, a share of runs asks for everything, and in another sessions move.
+    options.workload.levels = seed % 4 != 3;
+    options.workload.moves_percent = if seed % 3 == 1 { 10 } else { 0 };
+    options.clock_error = [10_000, 1_000, 100_000][seed as usize % 3];
     options
 }
 

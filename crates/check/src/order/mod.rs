@@ -9,8 +9,10 @@
 //! | `problem`, `saturate`, `schedule` | the search for any legal order: the question, what values force, the search |
 
 mod carstamp;
+mod clauses;
 mod demands;
 mod edges;
+mod places;
 mod problem;
 mod saturate;
 mod schedule;
@@ -18,7 +20,7 @@ mod timestamp;
 mod versions;
 
 use crate::graph::{Graph, Why};
-use crate::operations::{Op, Operations};
+use crate::operations::{ABSENT, Op, Operations};
 use crate::sources::{Source, Sources};
 use crate::{Evidence, Judgement, Model};
 use demands::Demands;
@@ -62,6 +64,7 @@ fn by_witness(model: Model, operations: &Operations<'_>) -> Result<Vec<Op>, Judg
     let versions = versions::claimed(operations, &sources).map_err(Judgement::violated)?;
     if versions.unplaced {
         let all: Vec<Op> = (0..operations.all.len()).collect();
+        let sources = sources_to_search(demands, operations);
         return search(demands, operations, &sources, &all, Some(&versions));
     }
     let mut graph = Graph::new(operations.all.len());
@@ -119,7 +122,7 @@ fn by_search(model: Model, operations: &Operations<'_>) -> Result<Vec<Op>, Judge
     let Some(demands) = Demands::of(model) else {
         return Err(Judgement::not_applicable("it wants no one order"));
     };
-    let sources = Sources::new(operations);
+    let sources = sources_to_search(demands, operations);
     let all: Vec<Op> = (0..operations.all.len()).collect();
     let one_key_each = operations.all.iter().all(|operation| operation.touches.len() <= 1);
     let told = operations.events.iter().any(|event| !event.after.is_empty());
@@ -170,10 +173,21 @@ fn merged(demands: Demands, operations: &Operations<'_>, orders: &[Vec<Op>]) -> 
     }
 }
 
+/// Who wrote what, for a search.
+fn sources_to_search(demands: Demands, operations: &Operations<'_>) -> Sources {
+    let exact = fenced(demands, operations);
+    Sources::of_updates(operations, |touch| problem::changed(touch, exact))
+}
+
+/// Whether there are fences to keep: what they ask for depends on who exactly wrote what was read.
+fn fenced(demands: Demands, operations: &Operations<'_>) -> bool {
+    demands.fences && operations.all.iter().any(|operation| operation.fence)
+}
+
 /// An order of `chosen`, if there is one; within the order of versions that is `claimed`, if any is.
 ///
-/// Where it is open who wrote what was read, sources that are sure to have happened are supposed first: an order
-/// found so is one. Only what is derived without that refuses a history.
+/// # Errors
+/// Why there is none, or that it could not be told.
 fn search(
     demands: Demands,
     operations: &Operations<'_>,
@@ -181,50 +195,38 @@ fn search(
     chosen: &[Op],
     claimed: Option<&Versions>,
 ) -> Result<Vec<Op>, Judgement> {
-    let problem = Problem::new(operations, sources, chosen)?;
+    let fenced = fenced(demands, operations);
+    let mut problem = Problem::new(operations, sources, chosen, fenced)?;
     let mut graph = Graph::new(operations.all.len());
     if let Some(versions) = claimed {
         versions_in_order(&mut graph, versions, &problem.takes_part);
     }
-    let cast = Cast { operations, takes_part: &problem.takes_part, interchangeable: &BTreeSet::new() };
-    edges::add(&mut graph, demands, &cast);
-    let chains = Chains::new(operations, &problem.takes_part, demands.process);
-    if problem.open().next().is_some()
-        && let Ok(order) = attempt(demands, problem.clone(), graph.clone(), &chains, true)
-    {
-        return Ok(order);
-    }
-    attempt(demands, problem, graph, &chains, false)
-}
-
-fn attempt(
-    demands: Demands,
-    mut problem: Problem<'_>,
-    mut graph: Graph,
-    chains: &Chains,
-    guess: bool,
-) -> Result<Vec<Op>, Judgement> {
-    let operations = problem.operations;
-    let fenced = demands.fences && operations.all.iter().any(|operation| operation.fence);
-    loop {
+    add_demands(&mut graph, demands, &problem);
+    let chains = Chains::new(&problem, demands.process);
+    let open = loop {
         if fenced {
             add_fences(&mut graph, &problem);
         }
         let mut reads: Vec<_> = problem.reads().collect();
         let known = reads.len();
         let mut open: Vec<_> = problem.open().collect();
-        match saturate::saturate(&mut graph, chains, &mut reads, &mut open, guess) {
+        match saturate::saturate(&mut graph, &chains, &mut reads, &mut open) {
             Saturated::Fixed | Saturated::TooLong => {}
             Saturated::Cyclic => return Err(cyclic(operations, &graph)),
             Saturated::Unexplained(read) => return Err(unexplained(operations, read)),
         }
-        problem.close(&reads[known..]);
-        // A fence asks for more when it turns out what its session had seen.
-        if !fenced || reads.len() == known {
-            break;
+        let more = problem.close(&reads[known..])?;
+        // What is sure to have happened by now has read something too; and a fence asks for more when it turns out
+        // what its session had seen.
+        let again = more || (fenced && reads.len() > known);
+        if !again {
+            break open;
         }
-    }
-    match schedule::schedule(&problem, &graph.adjacency()) {
+    };
+    match schedule::schedule(&problem, &graph, &open) {
+        Found::Order(order) if !certified(demands, &problem, &order) => {
+            Err(Judgement::undecided("the order that was found is none: a defect of the checker"))
+        }
         Found::Order(order) if fenced && !keeps_fences(&problem, &order) => Err(Judgement::undecided(
             "it is open who wrote some of what was read before a fence, and the order found does not keep the fence",
         )),
@@ -239,6 +241,39 @@ fn attempt(
             "no order was found within the budget of the search, and nothing that rules one out: a witness would decide it",
         )),
     }
+}
+
+fn add_demands(graph: &mut Graph, demands: Demands, problem: &Problem<'_>) {
+    let cast = Cast {
+        operations: problem.operations,
+        takes_part: &problem.takes_part,
+        interchangeable: &BTreeSet::new(),
+    };
+    edges::add(graph, demands, &cast);
+}
+
+/// Whether an order is one by the definition, whatever led to it: all that ended well is in it once, each read sees
+/// what the last update left, and it keeps what the model demands. (Fences apart.)
+fn certified(demands: Demands, problem: &Problem<'_>, order: &[Op]) -> bool {
+    let operations = problem.operations;
+    let mut state = vec![ABSENT; operations.keys.len()];
+    let mut times = vec![0; operations.all.len()];
+    for &op in order {
+        times[op] += 1;
+        for touch in &operations.all[op].touches {
+            if touch.read.is_some_and(|value| value != state[touch.key]) {
+                return false;
+            }
+            state[touch.key] = touch.write.unwrap_or(state[touch.key]);
+        }
+    }
+    let in_place = |op: &Op| times[*op] == 1 || (times[*op] == 0 && !operations.all[*op].is_ok());
+    let mut graph = Graph::new(operations.all.len());
+    for pair in order.windows(2) {
+        graph.edge(pair[0], pair[1], Why::Replaced);
+    }
+    add_demands(&mut graph, demands, problem);
+    problem.members.iter().all(in_place) && graph.adjacency().topological().is_some()
 }
 
 fn unexplained(operations: &Operations<'_>, read: Read) -> Judgement {

@@ -5,8 +5,9 @@
 //! What reaches what is kept as clocks: operations are cut into chains along which they are ordered, and each
 //! operation knows, chain by chain, the last one before it and the first one after it.
 
+use super::problem::Problem;
 use crate::graph::{Adjacency, Graph, Why};
-use crate::operations::{NEVER, Op, Operations};
+use crate::operations::{NEVER, Op};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A read whose source is known. `None` is the key as it began.
@@ -52,7 +53,8 @@ const ROOM: usize = 1 << 27;
 impl Chains {
     /// Chains of the operations that take part: lanes of sessions if the model keeps their order, and otherwise
     /// each operation by itself.
-    pub(crate) fn new(operations: &Operations<'_>, takes_part: &[bool], by_session: bool) -> Self {
+    pub(crate) fn new(problem: &Problem<'_>, by_session: bool) -> Self {
+        let operations = problem.operations;
         let mut chains = Self {
             place: vec![None; operations.all.len()],
             count: 0,
@@ -61,9 +63,10 @@ impl Chains {
         };
         for lane in &operations.lanes {
             let mut length = 0;
-            for &op in lane.iter().filter(|op| takes_part[**op]) {
+            for &op in lane.iter().filter(|op| problem.takes_part[**op]) {
                 if operations.all[op].returned == NEVER {
-                    let writes = operations.all[op].touches.iter().filter(|touch| touch.write.is_some());
+                    let touches = operations.all[op].touches.iter();
+                    let writes = touches.filter(|touch| problem.change(touch).is_some());
                     chains.pending.extend(writes.map(|touch| (touch.key, op)));
                     continue;
                 }
@@ -71,7 +74,7 @@ impl Chains {
                     chains.count += 1;
                     length = 0;
                 }
-                chains.push(operations, op, (chains.count as u32, length));
+                chains.push(problem, op, (chains.count as u32, length));
                 length += 1;
             }
             chains.count += usize::from(length > 0);
@@ -79,9 +82,10 @@ impl Chains {
         chains
     }
 
-    fn push(&mut self, operations: &Operations<'_>, op: Op, (chain, index): (u32, u32)) {
+    fn push(&mut self, problem: &Problem<'_>, op: Op, (chain, index): (u32, u32)) {
         self.place[op] = Some((chain, index));
-        for touch in operations.all[op].touches.iter().filter(|touch| touch.write.is_some()) {
+        let touches = problem.operations.all[op].touches.iter();
+        for touch in touches.filter(|touch| problem.change(touch).is_some()) {
             let of_key = &mut self.updates[touch.key];
             if of_key.last().is_none_or(|(last, _)| *last != chain) {
                 of_key.push((chain, Vec::new()));
@@ -106,13 +110,12 @@ pub(crate) enum Saturated {
 }
 
 /// Adds to `graph` what `reads` force. Of `open` reads those that turn out to have one possible source move to
-/// `reads`; with `guess`, also those with one possible source that is sure to have happened, which need not be so.
+/// `reads`.
 pub(crate) fn saturate(
     graph: &mut Graph,
     chains: &Chains,
     reads: &mut Vec<Read>,
     open: &mut Vec<Open>,
-    guess: bool,
 ) -> Saturated {
     for read in reads.iter() {
         if let Some(writer) = read.writer {
@@ -144,7 +147,7 @@ pub(crate) fn saturate(
             pending.push_before_writers(chains, &future, &mut forced);
         }
         if forced.is_empty() {
-            match close(chains, &past, &future, open, guess) {
+            match close(chains, &past, &future, open) {
                 Ok(closed) if closed.is_empty() => return Saturated::Fixed,
                 Ok(closed) => {
                     for read in closed {
@@ -168,25 +171,15 @@ pub(crate) fn saturate(
 ///
 /// # Errors
 /// A read that has none.
-fn close(
-    chains: &Chains,
-    past: &Clocks,
-    future: &Clocks,
-    open: &mut Vec<Open>,
-    guess: bool,
-) -> Result<Vec<Read>, Read> {
+fn close(chains: &Chains, past: &Clocks, future: &Clocks, open: &mut Vec<Open>) -> Result<Vec<Read>, Read> {
     let mut closed = Vec::new();
     let mut still_open = Vec::new();
     for mut read in std::mem::take(open) {
         let Open { reader, key, .. } = read;
         read.candidates.retain(|writer| may_be_source(chains, past, future, reader, key, *writer));
-        let is_sure = |writer: &Option<Op>| writer.is_none_or(|writer| chains.place[writer].is_some());
-        let mut sure = read.candidates.iter().copied().filter(is_sure);
-        let guessed = (sure.next(), sure.next());
-        match (&read.candidates[..], guessed) {
-            ([], _) => return Err(Read { reader, key, writer: None }),
-            ([writer], _) => closed.push(Read { reader, key, writer: *writer }),
-            (_, (Some(writer), None)) if guess => closed.push(Read { reader, key, writer }),
+        match read.candidates[..] {
+            [] => return Err(Read { reader, key, writer: None }),
+            [writer] => closed.push(Read { reader, key, writer }),
             _ => still_open.push(read),
         }
     }

@@ -1,301 +1,239 @@
-//! Looks for a legal order: a depth-first search that builds it from its beginning.
+//! Looks for a legal order by repair. It starts from an order that keeps the edges and would be good if nobody
+//! overlapped; asks of each read whether it sees there what it saw; and where one does not, says what must change:
+//! the update in between comes before the one that was seen, or after the reader. [`Clauses`] finds an order that
+//! obeys all that was said so far, and so on until every read is right. What nobody stumbles over is never said.
 //!
-//! Three things keep it short. Reads go first wherever they fit, as nothing is lost by it. An update does not
-//! overwrite a version that someone must still read. And points of the search (operations done, values of the keys)
-//! from which no way led on are remembered, by hashes of 128 bits.
+//! Each thing said holds in every legal order. So if they contradict each other there is none.
 
+use super::clauses::{Clauses, Literal, Solved};
+use super::places::Places;
 use super::problem::Problem;
-use crate::graph::Adjacency;
+use super::saturate::Open;
+use crate::graph::Graph;
 use crate::operations::{ABSENT, NEVER, Op, Value};
-use crate::sources::Source;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 
 /// How the search ended.
 pub(crate) enum Found {
     /// A legal order.
     Order(Vec<Op>),
-    /// All orders have been tried.
+    /// There is none.
     None,
     /// The budget was spent.
     GaveUp,
 }
 
-/// The most choices of an update before the search is given up, for each operation and in all.
-const BUDGET: (usize, usize) = (100, 1_000_000);
+/// The most work before the search is given up: half a minute or so.
+const BUDGET: u64 = 200_000_000;
 
-/// Searches for a legal order of `problem`'s operations that follows the edges of `adjacency`.
-pub(crate) fn schedule(problem: &Problem<'_>, adjacency: &Adjacency) -> Found {
-    let mut search = Search::new(problem, adjacency);
-    let budget = BUDGET.1.max(BUDGET.0 * problem.members.len());
-    let mut choices: Vec<Choice> = Vec::new();
-    for _ in 0..budget {
-        search.take_reads();
-        if search.left == 0 {
-            return Found::Order(search.done.into_iter().map(|step| step.op).collect());
+/// Searches for a legal order of `problem`'s operations that follows the edges of `graph`, which has no cycle.
+/// Of the reads whose source is not known, `open` says what the sources may be.
+pub(crate) fn schedule(problem: &Problem<'_>, graph: &Graph, open: &[Open]) -> Found {
+    let (forwards, backwards) = (graph.adjacency(), graph.backwards());
+    let Some(start) = start(problem, &forwards, &backwards) else { return Found::None };
+    let mut search = Search {
+        problem,
+        clauses: Clauses::new(Places::new((&forwards, &backwards), &start)),
+        open: open.iter().map(|open| ((open.reader, open.key), &open.candidates[..])).collect(),
+        sources: BTreeMap::new(),
+        optional: BTreeMap::new(),
+    };
+    loop {
+        let wrong = search.wrong();
+        if wrong.is_empty() {
+            let order = search.clauses.places.order();
+            return Found::Order(order.filter(|node| search.takes_part(*node)).collect());
         }
-        let point = search.hash;
-        if !search.dead_ends.contains(&point) {
-            choices.push(Choice { point, length: search.done.len(), untried: search.candidates() });
+        let said = search.clauses.given;
+        for wrong in wrong {
+            search.object(&wrong);
         }
-        // Back to the last choice that has something left to try.
-        loop {
-            let Some(choice) = choices.last_mut() else { return Found::None };
-            search.undo_to(choice.length);
-            if let Some(update) = choice.untried.pop() {
-                search.execute(update);
-                break;
-            }
-            search.dead_ends.insert(choice.point);
-            choices.pop();
+        search.clauses.places.work += start.len() as u64;
+        assert!(search.clauses.given > said, "of a read that is wrong something can be said");
+        match search.clauses.solve(BUDGET) {
+            Solved::Yes => {}
+            Solved::Never => return Found::None,
+            Solved::GaveUp => return Found::GaveUp,
         }
     }
-    Found::GaveUp
 }
 
-struct Choice {
-    /// Where the search stood.
-    point: u128,
-    /// How many operations had been done.
-    length: usize,
-    /// Updates to go on with, the best last.
-    untried: Vec<Op>,
+/// An order to start from: of what may come next, what must be over first.
+fn start(
+    problem: &Problem<'_>,
+    forwards: &crate::graph::Adjacency,
+    backwards: &crate::graph::Adjacency,
+) -> Option<Vec<usize>> {
+    let all = &problem.operations.all;
+    let mut due: Vec<i64> = (0..backwards.incoming().len())
+        .map(|node| all.get(node).map_or(NEVER, |operation| operation.returned))
+        .collect();
+    for node in backwards.topological()? {
+        for before in backwards.after(node) {
+            due[before] = due[before].min(due[node]);
+        }
+    }
+    let mut incoming = forwards.incoming();
+    let urgency = |node: usize| {
+        let invoke = all.get(node).map_or(0, |operation| operation.invoke);
+        Reverse((due[node], invoke, node))
+    };
+    let mut ready: BinaryHeap<_> =
+        (0..incoming.len()).filter(|node| incoming[*node] == 0).map(urgency).collect();
+    let mut order = Vec::with_capacity(incoming.len());
+    while let Some(Reverse((.., node))) = ready.pop() {
+        order.push(node);
+        for next in forwards.after(node) {
+            incoming[next] -= 1;
+            if incoming[next] == 0 {
+                ready.push(urgency(next));
+            }
+        }
+    }
+    Some(order)
 }
 
-/// An operation that has been done, and the versions that it replaced.
-struct Step {
-    op: Op,
-    replaced: Vec<(usize, Version)>,
-}
+/// A read: who, of which key, and what was seen.
+type Read = (Op, usize, Value);
 
-/// What stands at a key.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Version {
-    value: Value,
-    writer: Option<Op>,
+/// The sources that are considered for a read: who, and that it is that one. `None` is the key as it began.
+type Considered = Vec<(Option<Op>, Literal)>;
+
+/// The source that a read has as things stand, and the supposition that it is so, if it is one.
+type Supposed = (Option<Op>, Option<Literal>);
+
+/// A read that does not see what it saw.
+struct Wrong {
+    read: Read,
+    /// `None` until sources have been considered.
+    source: Option<Supposed>,
+    /// Updates that stand between the source and the reader and leave something else.
+    between: Vec<Op>,
 }
 
 struct Search<'a> {
     problem: &'a Problem<'a>,
-    adjacency: &'a Adjacency,
-    /// For each node how many of those before it are not done.
-    incoming: Vec<u32>,
-    ready_reads: BTreeSet<Op>,
-    /// Updates in the order of their returns, then of their invocations.
-    ready_updates: BTreeSet<(i64, i64, Op)>,
-    state: Vec<Version>,
-    /// How many must still read a version: of a key, by its writer.
-    readers: HashMap<(usize, Option<Op>), u32>,
-    /// How many operations must still be done.
-    left: usize,
-    done: Vec<Step>,
-    hash: u128,
-    dead_ends: HashSet<u128>,
+    clauses: Clauses<'a>,
+    open: BTreeMap<(Op, usize), &'a [Option<Op>]>,
+    /// Reads that turned out wrong and have several sources, or may not have happened.
+    sources: BTreeMap<(Op, usize), Considered>,
+    /// Operations that may have happened and that somebody may have seen, each with that it did.
+    optional: BTreeMap<Op, Literal>,
 }
 
-impl<'a> Search<'a> {
-    fn new(problem: &'a Problem<'a>, adjacency: &'a Adjacency) -> Self {
-        let keys = problem.operations.keys.len();
-        let mut search = Self {
-            problem,
-            adjacency,
-            incoming: adjacency.incoming(),
-            ready_reads: BTreeSet::new(),
-            ready_updates: BTreeSet::new(),
-            state: vec![Version { value: ABSENT, writer: None }; keys],
-            readers: HashMap::new(),
-            left: problem.members.iter().filter(|op| problem.operations.all[**op].is_ok()).count(),
-            done: Vec::new(),
-            hash: 0,
-            dead_ends: HashSet::new(),
+impl Search<'_> {
+    fn takes_part(&self, node: usize) -> bool {
+        let happened = |literal: &Literal| self.clauses.value(*literal) == Some(true);
+        self.problem.certain.get(node) == Some(&true) || self.optional.get(&node).is_some_and(happened)
+    }
+
+    /// Reads that do not see in the present order what they saw.
+    fn wrong(&self) -> Vec<Wrong> {
+        let operations = self.problem.operations;
+        let mut updates: Vec<Vec<(Op, Value)>> = vec![Vec::new(); operations.keys.len()];
+        let mut wrong = Vec::new();
+        for op in self.clauses.places.order().filter(|node| self.takes_part(*node)) {
+            for touch in &operations.all[op].touches {
+                let before = &updates[touch.key];
+                let stands = before.last().map_or(ABSENT, |(_, value)| *value);
+                if let Some(value) = touch.read.filter(|value| *value != stands) {
+                    wrong.push(self.why_wrong((op, touch.key, value), before));
+                }
+            }
+            for touch in &operations.all[op].touches {
+                updates[touch.key].extend(self.problem.change(touch).map(|value| (op, value)));
+            }
+        }
+        wrong
+    }
+
+    /// What stands between a read and its source, of the `updates` that stand before it.
+    fn why_wrong(&self, read: Read, updates: &[(Op, Value)]) -> Wrong {
+        let (reader, key, value) = read;
+        let Some((source, it_is)) = self.supposed(reader, key, value) else {
+            return Wrong { read, source: None, between: Vec::new() };
         };
-        for read in problem.reads() {
-            *search.readers.entry((read.key, read.writer)).or_default() += 1;
-        }
-        let free: Vec<usize> =
-            (0..search.incoming.len()).filter(|node| search.incoming[*node] == 0).collect();
-        for node in free {
-            search.freed(node);
-        }
-        search
-    }
-
-    /// Nothing is left that must come before `node`.
-    fn freed(&mut self, node: usize) {
-        let mut waiting = vec![node];
-        while let Some(node) = waiting.pop() {
-            if let Some(operation) = self.problem.operations.all.get(node) {
-                if !self.problem.takes_part[node] {
-                    continue;
-                }
-                if operation.updates() {
-                    self.ready_updates.insert((operation.returned, operation.invoke, node));
-                } else {
-                    self.ready_reads.insert(node);
-                }
-            } else {
-                for to in self.adjacency.after(node) {
-                    self.incoming[to] -= 1;
-                    if self.incoming[to] == 0 {
-                        waiting.push(to);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Takes back what [`Self::freed`] did for all that comes after `node`.
-    fn bind_after(&mut self, node: usize) {
-        let mut waiting = vec![node];
-        while let Some(node) = waiting.pop() {
-            for to in self.adjacency.after(node) {
-                if self.incoming[to] == 0 {
-                    match self.problem.operations.all.get(to) {
-                        Some(operation) => {
-                            self.ready_reads.remove(&to);
-                            self.ready_updates.remove(&(operation.returned, operation.invoke, to));
-                        }
-                        None => waiting.push(to),
-                    }
-                }
-                self.incoming[to] += 1;
-            }
-        }
-    }
-
-    fn take_reads(&mut self) {
-        loop {
-            let fitting: Vec<Op> = self.ready_reads.iter().copied().filter(|op| self.fits(*op)).collect();
-            if fitting.is_empty() {
-                return;
-            }
-            for op in fitting {
-                self.execute(op);
-            }
-        }
-    }
-
-    /// Updates that may come next, the best last: those that someone waits for, then those that returned first.
-    fn candidates(&self) -> Vec<Op> {
-        let mut wanted: HashSet<(usize, Value)> = HashSet::new();
-        let updates = self.ready_updates.iter().map(|(.., op)| *op);
-        for op in self.ready_reads.iter().copied().chain(updates.clone()) {
-            for touch in &self.problem.operations.all[op].touches {
-                let missing = touch.read.filter(|value| *value != self.state[touch.key].value);
-                wanted.extend(missing.map(|value| (touch.key, value)));
-            }
-        }
-        let is_wanted = |op: Op| {
-            let touches = &self.problem.operations.all[op].touches;
-            touches.iter().any(|t| t.write.is_some_and(|value| wanted.contains(&(t.key, value))))
-        };
-        let mut candidates: Vec<(bool, Op)> =
-            updates.filter(|op| self.fits(*op)).map(|op| (!is_wanted(op), op)).collect();
-        // Operations of unknown outcome that nobody waits for, and failing that the latest, come last.
-        candidates.sort_by_key(|(unwanted, op)| {
-            let operation = &self.problem.operations.all[*op];
-            (*unwanted, operation.returned == NEVER, operation.returned, operation.invoke)
+        let places = &self.clauses.places;
+        let after = source.map_or(0, |source| {
+            updates.partition_point(|(update, _)| places.of(*update) <= places.of(source))
         });
-        candidates.into_iter().rev().map(|(_, op)| op).collect()
+        let others = updates[after..].iter().filter(|(_, left)| *left != value);
+        let between = others.map(|(update, _)| *update).collect();
+        Wrong { read, source: Some((source, it_is)), between }
     }
 
-    /// Whether `op` sees what it saw, and overwrites nothing that another must still read.
-    fn fits(&self, op: Op) -> bool {
-        self.problem.operations.all[op].touches.iter().all(|touch| {
-            let version = self.state[touch.key];
-            if touch.read.is_some_and(|value| value != version.value) {
-                return false;
-            }
-            if touch.write.is_none() {
-                return true;
-            }
-            let readers = self.readers.get(&(touch.key, version.writer)).copied().unwrap_or(0);
-            readers <= u32::from(self.reads_version(op, touch.key, version.writer))
-        })
-    }
-
-    /// Whether `op` is one of those counted as readers of a version.
-    fn reads_version(&self, op: Op, key: usize, writer: Option<Op>) -> bool {
-        self.problem.certain[op]
-            && self.problem.operations.all[op].touches.iter().any(|touch| {
-                touch.key == key
-                    && match touch.read.map(|value| self.problem.source(op, key, value)) {
-                        Some(Source::Initial) => writer.is_none(),
-                        Some(Source::Update(update)) => writer == Some(update),
-                        _ => false,
-                    }
-            })
-    }
-
-    fn execute(&mut self, op: Op) {
-        let operation = &self.problem.operations.all[op];
-        self.ready_reads.remove(&op);
-        self.ready_updates.remove(&(operation.returned, operation.invoke, op));
-        self.left -= usize::from(operation.is_ok());
-        self.hash ^= mixed(op as u64, 0);
-        let mut replaced = Vec::new();
-        for touch in &operation.touches {
-            self.count_reader(op, touch.key, touch.read, u32::wrapping_sub);
-            if let Some(value) = touch.write {
-                replaced.push((touch.key, self.state[touch.key]));
-                self.put(touch.key, Version { value, writer: Some(op) });
-            }
+    /// The source that a read has as things stand, and the supposition that it is so, if it is one. `None` until
+    /// sources have been considered.
+    fn supposed(&self, reader: Op, key: usize, value: Value) -> Option<Supposed> {
+        if let Some(considered) = self.sources.get(&(reader, key)) {
+            let supposed = |(_, it_is): &&(Option<Op>, Literal)| self.clauses.value(*it_is) == Some(true);
+            return considered.iter().find(supposed).map(|(source, it_is)| (*source, Some(*it_is)));
         }
-        self.done.push(Step { op, replaced });
-        for to in self.adjacency.after(op) {
-            self.incoming[to] -= 1;
-            if self.incoming[to] == 0 {
-                self.freed(to);
-            }
+        match self.candidates(reader, key, value)[..] {
+            [only] if self.problem.certain[reader] => Some((only, None)),
+            _ => None,
         }
     }
 
-    fn undo_to(&mut self, length: usize) {
-        while self.done.len() > length {
-            let Some(step) = self.done.pop() else { return };
-            self.bind_after(step.op);
-            for (key, version) in step.replaced.into_iter().rev() {
-                self.put(key, version);
-            }
-            let operation = &self.problem.operations.all[step.op];
-            for touch in &operation.touches {
-                self.count_reader(step.op, touch.key, touch.read, u32::wrapping_add);
-            }
-            self.hash ^= mixed(step.op as u64, 0);
-            self.left += usize::from(operation.is_ok());
-            self.freed(step.op);
+    fn candidates(&self, reader: Op, key: usize, value: Value) -> Vec<Option<Op>> {
+        match self.open.get(&(reader, key)) {
+            Some(candidates) => candidates.to_vec(),
+            None => self.problem.candidates(reader, key, value),
         }
     }
 
-    fn count_reader(&mut self, op: Op, key: usize, read: Option<Value>, count: impl Fn(u32, u32) -> u32) {
-        if !self.problem.certain[op] {
-            return;
+    /// Says what must change for a read to be right.
+    fn object(&mut self, wrong: &Wrong) {
+        let Some((source, it_is)) = wrong.source else { return self.consider(wrong.read) };
+        for update in &wrong.between {
+            self.keep_out(wrong.read.0, source, *update, it_is);
         }
-        let writer = match read.map(|value| self.problem.source(op, key, value)) {
-            Some(Source::Initial) => None,
-            Some(Source::Update(update)) => Some(update),
-            _ => return,
+    }
+
+    /// The read had one of its sources, if it happened.
+    fn consider(&mut self, (reader, key, value): Read) {
+        let mut considered = Considered::new();
+        let candidates = self.candidates(reader, key, value);
+        // The last that stands before the reader is supposed first; rather one that is sure to have happened.
+        let rank = |source: &Option<Op>| {
+            let Some(source) = *source else { return (true, true, 0) };
+            let places = &self.clauses.places;
+            (places.before(source, reader), self.problem.certain[source], places.of(source))
         };
-        if let Some(readers) = self.readers.get_mut(&(key, writer)) {
-            *readers = count(*readers, 1);
+        let best = candidates.iter().copied().max_by_key(rank);
+        for source in candidates {
+            let it_is = self.clauses.fact(Some(source) == best);
+            if let Some(source) = source {
+                let before = self.clauses.before(source, reader);
+                self.clauses.add(vec![!it_is, before]);
+                if let Some(happened) = self.happened(source) {
+                    self.clauses.add(vec![!it_is, happened]);
+                }
+            }
+            considered.push((source, it_is));
         }
+        let mut one_of_them: Vec<Literal> = considered.iter().map(|(_, it_is)| *it_is).collect();
+        one_of_them.extend(self.happened(reader).map(|happened| !happened));
+        self.clauses.add(one_of_them);
+        self.sources.insert((reader, key), considered);
     }
 
-    fn put(&mut self, key: usize, version: Version) {
-        self.hash ^= mixed(key as u64, 1 + u64::from(self.state[key].value));
-        self.state[key] = version;
-        self.hash ^= mixed(key as u64, 1 + u64::from(version.value));
+    /// That an operation happened; `None` if that is certain.
+    fn happened(&mut self, op: Op) -> Option<Literal> {
+        if self.problem.certain[op] {
+            return None;
+        }
+        Some(*self.optional.entry(op).or_insert_with(|| self.clauses.fact(false)))
     }
-}
 
-/// 128 bits in which every bit of both numbers counts (the finalizer of `SplitMix64`, twice).
-fn mixed(a: u64, b: u64) -> u128 {
-    let scramble = |mut x: u64| {
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    };
-    let high = scramble(scramble(a.wrapping_add(0x9e37_79b9_7f4a_7c15)).wrapping_add(b));
-    let low =
-        scramble(scramble(b.wrapping_add(0x3c6e_f372_fe94_f82a)) ^ a.wrapping_mul(0xd6e8_feb8_6659_fd93));
-    u128::from(high) << 64 | u128::from(low)
+    /// If `reader` saw what `source` left, `update` does not stand between them.
+    fn keep_out(&mut self, reader: Op, source: Option<Op>, update: Op, if_so: Option<Literal>) {
+        let mut alternatives = Vec::with_capacity(4);
+        alternatives.extend(if_so.map(|it_is| !it_is));
+        alternatives.extend(self.happened(update).map(|happened| !happened));
+        alternatives.extend(source.map(|source| self.clauses.before(update, source)));
+        alternatives.push(self.clauses.before(reader, update));
+        self.clauses.add(alternatives);
+    }
 }

@@ -38,12 +38,26 @@ pub(crate) struct Shape {
     pub(crate) unknown: u32,
     /// Share of operations, in per cent, that learn by a message of one that has ended.
     pub(crate) messages: u32,
+    /// Share of updates, in per cent, that delete their keys.
+    pub(crate) deletions: u32,
+    /// Share of updates that read, in per cent, that leave what they saw.
+    pub(crate) idle: u32,
 }
 
 impl Shape {
     /// Operations on single keys without anything unknown.
     pub(crate) fn plain(operations: usize, sessions: usize, keys: usize, freshness: Freshness) -> Self {
-        Self { operations, sessions, keys, freshness, transactions: false, unknown: 0, messages: 0 }
+        Self {
+            operations,
+            sessions,
+            keys,
+            freshness,
+            transactions: false,
+            unknown: 0,
+            messages: 0,
+            deletions: 0,
+            idle: 0,
+        }
     }
 }
 
@@ -54,7 +68,8 @@ struct Version {
     place: u64,
     returned: i64,
     stamp: (u64, u64, u32),
-    id: u64,
+    /// The id of the update that wrote the value; `None` if the key is absent.
+    value: Option<u64>,
 }
 
 struct Session {
@@ -128,13 +143,16 @@ impl Generator {
         } else {
             self.read_place(session, invoke, &keys)
         };
+        let idle = reads && writes && self.chance(self.shape.idle);
+        let left = (!(writes && self.chance(self.shape.deletions))).then_some(id);
         let mut ops = Vec::new();
         let mut seen = None;
+        let mut values = Vec::new();
         for &key in keys.iter().filter(|_| reads) {
             let version = self.versions[key].iter().rev().find(|version| version.place <= place).copied();
             seen = version.map(|version| version.stamp);
-            let value = version.map(|version| version.id.to_string());
-            ops.push(Access { mode: Mode::Read, key: format!("k{key}"), value });
+            values.push(version.and_then(|version| version.value));
+            ops.push(access(Mode::Read, key, version.and_then(|version| version.value)));
         }
         let stamp = match seen {
             Some((ts, client, rmwc)) if reads && writes => (ts, client, rmwc + 1),
@@ -142,10 +160,11 @@ impl Generator {
             _ if writes => (place, session as u64 + 1, 0),
             seen => seen.unwrap_or((0, 0, 0)),
         };
-        for &key in keys.iter().filter(|_| writes) {
+        for (index, &key) in keys.iter().enumerate().filter(|_| writes) {
             let end = if unknown { i64::MAX } else { returned };
-            self.versions[key].push(Version { place, returned: end, stamp, id });
-            ops.push(Access { mode: Mode::Write, key: format!("k{key}"), value: Some(id.to_string()) });
+            let value = if idle { values[index] } else { left };
+            self.versions[key].push(Version { place, returned: end, stamp, value });
+            ops.push(access(Mode::Write, key, value));
         }
         let witness = match (self.shape.transactions, writes) {
             (false, _) => Witness::Cs(stamp),
@@ -171,6 +190,11 @@ impl Generator {
             after,
             witness: (!unknown).then_some(witness),
         });
+    }
+
+    /// By chance, so many times in a hundred. Nothing is drawn for what never happens, so that old seeds stay.
+    fn chance(&mut self, percent: u32) -> bool {
+        percent > 0 && self.random.random_range(0..100) < percent
     }
 
     /// Sometimes the result of an operation that had ended reaches the session first.
@@ -217,6 +241,10 @@ impl Generator {
         let floor = floor.min(self.place);
         if self.random.random_bool(0.5) { self.place } else { self.random.random_range(floor..=self.place) }
     }
+}
+
+fn access(mode: Mode, key: usize, value: Option<u64>) -> Access {
+    Access { mode, key: format!("k{key}"), value: value.map(|id| id.to_string()) }
 }
 
 /// One of `items`, by chance.

@@ -70,6 +70,8 @@ pub struct KeyspaceConfig {
     pub session: Scope,
     /// The region whose replicas lead, where the engine has leaders; `None` spreads them.
     pub leader: Option<Region>,
+    /// For how long a coordinator gathers operations of a key to share an instance, where the engine can; zero: not.
+    pub batch: Duration,
 }
 
 /// Which connections of a node share what a session must remember so that causality is kept.
@@ -101,10 +103,10 @@ impl Scope {
         found.ok_or_else(|| format!("'{name}' is no session scope: choose node, client-name or connection"))
     }
 
-    /// What a keyspace of a model gets when nothing is said: an unsettled read of one connection would hold up
-    /// all others of a node in an rsc keyspace; elsewhere sharing costs next to nothing.
+    /// What a keyspace of a model gets when nothing is said: what one connection has seen would hold up all others of a
+    /// node, and they would have one transaction between them. Where nothing is remembered, sharing costs nothing.
     pub fn default_of(model: Model) -> Self {
-        if model == Model::Rsc { Self::Connection } else { Self::Node }
+        if model == Model::Linearizable { Self::Node } else { Self::Connection }
     }
 }
 
@@ -249,22 +251,32 @@ impl Config {
         self.nodes.iter().position(|node| node.name == name)
     }
 
-    /// A digest of what all nodes must agree on: who takes part, and which keyspaces there are.
+    /// A digest of what all nodes must agree on: what their records are bound to, and where leaders are to be. Two that
+    /// name different regions would take the lead from each other for ever.
     pub fn hash(&self) -> u64 {
-        let mut digest = Sha256::new();
-        digest.update(format!("cluster {:?}\n", self.cluster));
-        for node in &self.nodes {
-            digest.update(format!("node {:?} {:?}\n", node.name, self.regions[node.region.index()]));
-        }
-        for k in &self.keyspaces {
-            digest.update(format!(
-                "keyspace {} {:?} {} {} {}\n",
-                k.number, k.name, k.engine.model, k.engine.name, k.partitions
-            ));
-        }
-        let bytes: [u8; 32] = digest.finalize().into();
-        bytes[..8].iter().fold(0, |hash, byte| hash << 8 | u64::from(*byte))
+        let led = self.keyspaces.iter().filter_map(|k| Some((k.number, &self.regions[k.leader?.index()])));
+        led.fold(self.records_hash(), |hash, leader| first_word(&format!("{hash} leader {leader:?}")))
     }
+
+    /// A digest of what a node's records are bound to: who takes part, and which keyspaces there are.
+    pub fn records_hash(&self) -> u64 {
+        let node =
+            |node: &NodeConfig| format!("node {:?} {:?}\n", node.name, self.regions[node.region.index()]);
+        let keyspace = |k: &KeyspaceConfig| {
+            let KeyspaceConfig { number, name, engine, partitions, .. } = k;
+            format!("keyspace {number} {name:?} {} {} {partitions}\n", engine.model, engine.name)
+        };
+        let nodes: String = self.nodes.iter().map(node).collect();
+        let keyspaces: String = self.keyspaces.iter().map(keyspace).collect();
+        let bound = format!("cluster {:?}\n{nodes}{keyspaces}", self.cluster);
+        first_word(&bound)
+    }
+}
+
+/// The first eight bytes of a text's SHA-256.
+fn first_word(text: &str) -> u64 {
+    let bytes: [u8; 32] = Sha256::digest(text).into();
+    bytes[..8].iter().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
 fn read_config(document: &DeTable<'_>, directory: &Path, faults: &mut Faults<'_>) -> Config {
@@ -405,15 +417,19 @@ fn read_keyspaces(
         });
         let scope = section.optional(faults, "session", |value| Scope::of_name(&string(value)?));
         let leader = section.optional(faults, "leader", |value| leader(&string(value)?, regions));
+        let batch = section.optional(faults, "batch", batch);
         let chosen = model.and_then(|model| {
             let engine = engine.as_ref().map(|engine| engine.value.as_str());
             let chosen = EngineName::of_model(&model.value, engine);
             chosen.map_err(|reason| faults.add(model.at, format!("model: {reason}"))).ok()
         });
-        section.finish(faults, "number, name, model, engine, partitions, session and leader");
+        section.finish(faults, "number, name, model, engine, partitions, session, leader and batch");
         let (Some(number), Some(engine)) = (number, chosen) else { continue };
         if let Some(leader) = leader.as_ref().filter(|_| !engine.has_leader()) {
             faults.add(leader.at, format!("leader: {} has none; multipaxos has", engine.name));
+        }
+        if let Some(batch) = batch.as_ref().filter(|_| !engine.gathers()) {
+            faults.add(batch.at, format!("batch: {} has none; epaxos has", engine.name));
         }
         let At { value: title, at } =
             title.unwrap_or(At { value: format!("db{}", number.value), at: number.at });
@@ -430,6 +446,7 @@ fn read_keyspaces(
             partitions: partitions.map_or(4, |count| count.value),
             session: scope.map_or(Scope::default_of(engine.model), |scope| scope.value),
             leader: leader.and_then(|leader| leader.value),
+            batch: batch.map_or(Duration::ZERO, |batch| batch.value),
         });
     }
     keyspaces.sort_by_key(|keyspace| keyspace.number);
@@ -446,6 +463,18 @@ fn leader(name: &str, regions: &[String]) -> Result<Option<Region>, String> {
         found.ok_or_else(|| format!("no node is in '{name}': choose spread or {}", regions.join(", ")))?;
     Ok(Some(Region(region as u8)))
 }
+
+/// How long operations may be gathered: no longer than what people notice, whatever the time-outs are.
+fn batch(value: &DeValue<'_>) -> Result<Duration, String> {
+    let batch = duration(value)?;
+    if batch > LONGEST_BATCH {
+        return Err(format!("every operation would wait for {batch:?}: choose at most {LONGEST_BATCH:?}"));
+    }
+    Ok(batch)
+}
+
+/// The longest span for which operations may be gathered.
+const LONGEST_BATCH: Duration = Duration::from_millis(100);
 
 fn read_clock(mut section: Section<'_, '_>, faults: &mut Faults<'_>) -> Source {
     let error = section.optional(faults, "error", duration);
@@ -499,6 +528,10 @@ fn read_timeouts(mut section: Section<'_, '_>, trusted_clock: bool, faults: &mut
                 lease.at,
                 "lease: needs a bound on the clock: [clock] source = \"configured\" and 'error', \"kernel\" or \"clockbound\"",
             );
+        }
+        if lease.value >= timeouts.election {
+            let election = timeouts.election;
+            faults.add(lease.at, format!("lease: must be shorter than 'election', which is {election:?}"));
         }
         timeouts.lease = Some(lease.value);
     }
@@ -703,6 +736,32 @@ value = "64MiB"
         let unbounded = leased.replace("source = \"configured\"\nerror = \"2ms\"", "source = \"none\"");
         let told = Config::parse(&unbounded, Path::new("")).unwrap_err()[0].to_string();
         assert!(told.contains("lease: needs a bound on the clock"), "{told}");
+        // As long as the standard election, or as the one that is set.
+        for long in ["lease = \"1s\"", "election = \"2s\"\nlease = \"2s\""] {
+            let text = GOOD.replace("operation = \"3s\"", long);
+            let told = Config::parse(&text, Path::new("")).unwrap_err()[0].to_string();
+            assert!(told.contains("lease: must be shorter than 'election'"), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_batch_is_short_and_for_engines_that_gather() {
+        let with = |engine: &str, batch: &str| {
+            let setting = format!("engine = \"{engine}\"\nbatch = \"{batch}\"");
+            Config::parse(&GOOD.replace("engine = \"gryff\"", &setting), Path::new(""))
+        };
+        for (batch, micros) in [("250us", 250), ("5ms", 5_000), ("0ms", 0)] {
+            assert_eq!(with("epaxos", batch).unwrap().keyspaces[0].batch, Duration::from_micros(micros));
+        }
+        for (engine, batch, reason) in [
+            ("gryff", "5ms", "batch: gryff has none; epaxos has"),
+            ("multipaxos", "5ms", "batch: multipaxos has none"),
+            ("epaxos", "2s", "batch: every operation would wait for 2s: choose at most 100ms"),
+            ("epaxos", "5", "batch: '5' is no duration"),
+        ] {
+            let told = with(engine, batch).unwrap_err()[0].to_string();
+            assert!(told.contains(reason), "{told}");
+        }
     }
 
     #[test]
@@ -712,5 +771,15 @@ value = "64MiB"
         assert_ne!(hash(GOOD), hash(&GOOD.replace("partitions = 8", "partitions = 9")));
         assert_ne!(hash(GOOD), hash(&GOOD.replace("ca-1", "ca-2")));
         assert_ne!(hash(GOOD), hash(&GOOD.replace("rsc", "linearizable")));
+        // Where leaders are to be must be agreed on, and may be changed where there are records.
+        let led = |leader: &str| {
+            let engine = format!("engine = \"multipaxos\"{leader}");
+            Config::parse(&GOOD.replace("engine = \"gryff\"", &engine), Path::new("")).unwrap()
+        };
+        let (free, spread, in_ca) = (led(""), led("\nleader = \"spread\""), led("\nleader = \"ca\""));
+        assert_eq!(free.hash(), spread.hash());
+        assert_ne!(free.hash(), in_ca.hash());
+        assert_eq!(free.records_hash(), in_ca.records_hash());
+        assert_ne!(free.records_hash(), Config::parse(GOOD, Path::new("")).unwrap().records_hash());
     }
 }

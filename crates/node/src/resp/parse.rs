@@ -265,6 +265,12 @@ impl<'a> Args<'a> {
         (first..self.len()).map(|index| self.bytes(index)).collect()
     }
 
+    /// The words from `first` on, as a command of their own; none if there are not so many.
+    #[must_use]
+    pub fn skip(self, first: usize) -> Self {
+        Self { spans: self.spans.get(first..).unwrap_or_default(), ..self }
+    }
+
     /// All words.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         let buffer = self.buffer;

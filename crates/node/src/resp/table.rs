@@ -33,13 +33,13 @@ pub struct Entry {
 pub enum Kind {
     /// One step on the key that is its first argument.
     Key(Typer),
-    /// One step on each of its keys.
+    /// A step on each of its keys, or one on all of them.
     Each(Each),
     /// By the session.
     Own(Own),
 }
 
-/// Commands on several keys, each on its own.
+/// Commands on several keys: in one step or each on its own, as the model has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Each {
     /// `MGET`.
@@ -56,13 +56,16 @@ pub enum Each {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the entries of the table say what each does")]
 pub enum Own {
+    Abort,
     Auth,
+    Begin,
     ClientGetName,
     ClientId,
     ClientInfo,
     ClientList,
     ClientSetInfo,
     ClientSetName,
+    Commit,
     Command,
     CommandCount,
     CommandDocs,
@@ -85,6 +88,7 @@ pub enum Own {
     Keys,
     Keyspaces,
     LastCost,
+    Level,
     Multi,
     DevCut,
     DevHeal,
@@ -100,6 +104,7 @@ pub enum Own {
     SlowLogGet,
     SlowLogLen,
     SlowLogReset,
+    Snapshot,
     Status,
     Time,
     Unwatch,
@@ -318,12 +323,12 @@ const ENTRIES: [Entry; 87] = [
     key("incrby", 3, WRITE | MEMORY | FAST, "string", "1.0.0", "Increments the integer value of a key by a number. Uses 0 as initial value if the key doesn't exist.", strings::incr_by),
     key("decrby", 3, WRITE | MEMORY | FAST, "string", "1.0.0", "Decrements a number from the integer value of a key. Uses 0 as initial value if the key doesn't exist.", strings::decr_by),
     key("incrbyfloat", 3, WRITE | MEMORY | FAST, "string", "2.6.0", "Increments the floating point value of a key by a number. Uses 0 as initial value if the key doesn't exist.", strings::incr_by_float),
-    each("mget", -2, READ | FAST, "string", "1.0.0", "Returns the string values of keys, each read on its own.", Each::Get),
-    each("mset", -3, WRITE | MEMORY, "string", "1.0.1", "Sets the string values of keys, each on its own: not in one step.", Each::Set),
+    each("mget", -2, READ | FAST, "string", "1.0.0", "Returns the string values of keys, as one snapshot where the model has such.", Each::Get),
+    each("mset", -3, WRITE | MEMORY, "string", "1.0.1", "Sets the string values of keys: in one step where the model has transactions, otherwise each on its own.", Each::Set),
     // Keys of any type.
-    each("del", -2, WRITE, "generic", "1.0.0", "Deletes keys, each on its own.", Each::Delete),
-    each("unlink", -2, WRITE | FAST, "generic", "4.0.0", "Deletes keys, each on its own.", Each::Delete),
-    each("exists", -2, READ | FAST, "generic", "1.0.0", "Determines how many of the keys exist, each looked at on its own.", Each::Exists),
+    each("del", -2, WRITE, "generic", "1.0.0", "Deletes keys: in one step where the model has transactions, otherwise each on its own.", Each::Delete),
+    each("unlink", -2, WRITE | FAST, "generic", "4.0.0", "Deletes keys: in one step where the model has transactions, otherwise each on its own.", Each::Delete),
+    each("exists", -2, READ | FAST, "generic", "1.0.0", "Determines how many of the keys exist, in one snapshot where the model has such.", Each::Exists),
     key("type", 2, READ | FAST, "generic", "1.0.0", "Determines the type of value stored at a key.", keys::type_of),
     key("expire", -3, WRITE | FAST, "generic", "1.0.0", "Sets the expiration time of a key in seconds.", keys::expire),
     key("pexpire", -3, WRITE | FAST, "generic", "2.6.0", "Sets the expiration time in milliseconds of a key.", keys::pexpire),
@@ -360,12 +365,12 @@ const ENTRIES: [Entry; 87] = [
     key("hvals", 2, READ, "hash", "2.0.0", "Returns all values in a hash.", hashes::values),
     key("hlen", 2, READ | FAST, "hash", "2.0.0", "Returns the number of fields in a hash.", hashes::len),
     key("hincrby", 4, WRITE | MEMORY | FAST, "hash", "2.0.0", "Increments the integer value of a field in a hash by a number. Uses 0 as initial value if the field doesn't exist.", hashes::incr_by),
-    // Transactions on one key.
-    own("multi", 1, ANY | FAST, "transactions", "1.2.0", "Starts a transaction on one key.", Own::Multi),
+    // Transactions.
+    own("multi", 1, ANY | FAST, "transactions", "1.2.0", "Starts a transaction, on one key unless the model allows several.", Own::Multi),
     own("exec", 1, ANY, "transactions", "1.2.0", "Executes all commands in a transaction in one step.", Own::Exec),
     own("discard", 1, ANY | FAST, "transactions", "2.0.0", "Discards a transaction.", Own::Discard),
-    own("watch", -2, ANY | FAST, "transactions", "2.2.0", "Monitors changes to a key to determine the execution of a transaction.", Own::Watch),
-    own("unwatch", 1, ANY | FAST, "transactions", "2.2.0", "Forgets about the watched key.", Own::Unwatch),
+    own("watch", -2, ANY | FAST, "transactions", "2.2.0", "Monitors changes to keys to determine the execution of a transaction.", Own::Watch),
+    own("unwatch", 1, ANY | FAST, "transactions", "2.2.0", "Forgets about watched keys.", Own::Unwatch),
     // The connection.
     own("ping", -1, FAST, "connection", "1.0.0", "Returns the server's liveliness response.", Own::Ping),
     own("echo", 2, ANY | FAST, "connection", "1.0.0", "Returns the given string.", Own::Echo),
@@ -418,12 +423,12 @@ const ENTRIES: [Entry; 87] = [
         own("meridian.dev|resume", 3, ADMIN, "meridian", "0.1.0", "Lets the replicas of a region go on.", Own::DevResume),
         own("meridian.dev|help", 2, ANY, "meridian", "0.1.0", "Returns helpful text about the different subcommands.", Own::Help),
     ]),
-    own("meridian.level", -1, 0, "meridian", "0.1.0", "Not built yet: chooses session guarantees in a causal keyspace.", Own::NotBuilt),
+    own("meridian.level", -1, 0, "meridian", "0.1.0", "Chooses, or tells, what reads and writes of a causal keyspace ask for; before a command, for that one only.", Own::Level),
     own("meridian.context", -1, 0, "meridian", "0.1.0", "Not built yet: exports and imports what a session has seen.", Own::NotBuilt),
-    own("meridian.begin", -1, 0, "meridian", "0.1.0", "Not built yet: starts a transaction on several keys.", Own::NotBuilt),
-    own("meridian.commit", -1, 0, "meridian", "0.1.0", "Not built yet: commits a transaction on several keys.", Own::NotBuilt),
-    own("meridian.abort", -1, 0, "meridian", "0.1.0", "Not built yet: gives up a transaction on several keys.", Own::NotBuilt),
-    own("meridian.snapshot", -1, 0, "meridian", "0.1.0", "Not built yet: reads at a time in the past.", Own::NotBuilt),
+    own("meridian.begin", -1, 0, "meridian", "0.1.0", "Starts a transaction that is open until it is committed or given up.", Own::Begin),
+    own("meridian.commit", 1, 0, "meridian", "0.1.0", "Commits the open transaction.", Own::Commit),
+    own("meridian.abort", 1, 0, "meridian", "0.1.0", "Gives the open transaction up.", Own::Abort),
+    own("meridian.snapshot", -3, 0, "meridian", "0.1.0", "Runs a command that reads as of a time in the past.", Own::Snapshot),
 ];
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Commands of the connection: who it is, what it speaks, which keyspace it uses.
 
+use super::prefix::Levels;
 use super::{ClientInfo, Host, State};
 use crate::resp::encode::{Protocol, printable};
 use crate::resp::parse::Args;
@@ -16,7 +17,9 @@ impl State {
     /// Answers a command of the session, or leaves it running.
     pub(super) fn on_own(&mut self, entry: &'static Entry, own: Own, args: Args<'_>, host: &mut impl Host) {
         match own {
+            Own::Abort => self.on_abort(host),
             Own::Auth => self.on_auth(args),
+            Own::Begin => self.on_begin(args, host),
             Own::ClientGetName => self.on_client_get_name(host),
             Own::ClientId => {
                 let serial = self.id.serial as i64;
@@ -25,6 +28,7 @@ impl State {
             Own::ClientInfo | Own::ClientList => self.on_client_list(own, args, host),
             Own::ClientSetInfo => self.on_client_set_info(args, host),
             Own::ClientSetName => self.on_client_set_name(args, host),
+            Own::Commit => self.on_commit(host),
             Own::Command => self.on_command_info(&[], true),
             Own::CommandCount
             | Own::CommandDocs
@@ -47,6 +51,7 @@ impl State {
             Own::Keys => self.on_keys(args, host),
             Own::Keyspaces => self.on_keyspaces(host),
             Own::LastCost => self.on_cost(host),
+            Own::Level => self.on_level(args, host),
             Own::Multi => self.on_multi(host),
             Own::DevCut | Own::DevHeal | Own::DevPause | Own::DevResume => self.on_dev(own, args, host),
             Own::NotBuilt => self.on_not_built(entry),
@@ -67,6 +72,7 @@ impl State {
                 host.shared().slow_log.clear();
                 self.reply().ok();
             }
+            Own::Snapshot => self.on_snapshot(args, host),
             Own::Status => {
                 let status = host.status();
                 self.reply().verbatim(&status);
@@ -157,7 +163,9 @@ impl State {
     /// `RESET`.
     fn on_reset(&mut self, host: &mut impl Host) {
         self.multi = None;
-        self.watched = None;
+        self.watched.clear();
+        self.leave_open(host);
+        self.levels = Levels::default();
         self.protocol = Protocol::Resp2;
         self.use_keyspace(0, host);
         self.update(host, |info| {

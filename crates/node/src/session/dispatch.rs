@@ -1,14 +1,15 @@
 //! From a command's words to what is done.
 
-use super::job::{Each, Job, One};
+use super::job::{Each, Form, Job, One, Together};
 use super::{Host, Running, State, outcome};
 use crate::resp::encode::{Nil, printable};
 use crate::resp::parse::{Args, COMMAND_MAX, Oversize};
 use crate::resp::table::{self, Each as EachKind, Entry, Kind, Own};
 use crate::resp::typed::{Typer, wrong_arity};
 use bytes::Bytes;
-use meridian_protocol::machine::{Level, Request};
+use meridian_protocol::machine::{self, Request};
 use meridian_protocol::object::{Action, Class, Command, OBJECT_LIMIT};
+use meridian_protocol::registry::Several;
 use std::fmt::Write as _;
 
 impl State {
@@ -29,6 +30,9 @@ impl State {
         });
         if self.multi.is_some() && !ends_or_breaks_multi(entry) {
             return self.queue(entry, args, host);
+        }
+        if let Some(refusal) = self.unfit_for_open(entry, args, host) {
+            return self.error(&refusal);
         }
         match entry.kind {
             Kind::Key(typer) => self.on_key(entry, typer, args, host),
@@ -61,10 +65,16 @@ impl State {
 
     /// Leaves the command running.
     pub(super) fn run(&mut self, job: Job) {
-        self.running = Some(Running { began: self.active, job });
+        self.running = Some(Running { began: self.active, prefix: 0, job });
     }
 
-    fn on_key(&mut self, entry: &'static Entry, typer: Typer, args: Args<'_>, host: &mut impl Host) {
+    pub(super) fn on_key(
+        &mut self,
+        entry: &'static Entry,
+        typer: Typer,
+        args: Args<'_>,
+        host: &mut impl Host,
+    ) {
         let at_ms = host.now().wall_ms();
         match typer(args, at_ms) {
             Ok(command) => self.act(entry, args.bytes(1), command, at_ms, host),
@@ -75,39 +85,66 @@ impl State {
     /// Begins one step on one key.
     fn act(&mut self, entry: &'static Entry, key: Bytes, command: Command, at_ms: u64, host: &mut impl Host) {
         let class = command.class();
-        if let Some(refusal) =
-            outcome::command_not_served(&host.keyspaces()[self.keyspace], &command, entry.name)
-        {
+        if let Some(refusal) = self.not_served(entry, &command, host) {
             return self.error(&refusal);
         }
         let nil = nil_of(&command);
-        let request = self.submit(
-            Request::Act { key, action: Action::Command(command), at_ms, level: Level::default() },
-            host,
-        );
-        self.run(Job::One(One { request, nil, read: class == Class::Read }));
+        if self.once.snapshot.is_some() {
+            return self.together(vec![(key, command)], Form::One(nil), at_ms, host);
+        }
+        let level = self.level_of(class);
+        let request = self.submit(Request::Act { key, action: Action::Command(command), at_ms, level }, host);
+        // Inside a transaction a write is not done before the commit.
+        let read = class == Class::Read || self.open.is_some();
+        self.run(Job::One(One { request, nil, read }));
     }
 
-    fn on_each(&mut self, entry: &'static Entry, each: EachKind, args: Args<'_>, host: &mut impl Host) {
-        let command = match each {
-            EachKind::Set if args.len().is_multiple_of(2) => return self.error(&wrong_arity(entry.name)),
-            EachKind::Get => Command::Get,
-            EachKind::Exists => Command::Exists,
-            // Whether a class is served does not depend on the value.
-            EachKind::Set => Each::set(Bytes::new()),
-            EachKind::Delete => Command::Delete,
-        };
-        let at_ms = host.now().wall_ms();
-        if args.len() == 2 && each != EachKind::Get {
-            return self.act(entry, args.bytes(1), command, at_ms, host);
+    /// Why the command is not served in this keyspace, or not as its prefix says.
+    fn not_served(&self, entry: &Entry, command: &Command, host: &impl Host) -> Option<String> {
+        outcome::command_not_served(&host.keyspaces()[self.keyspace], command, entry.name)
+            .or_else(|| self.unfit_for_prefix(command.class(), entry.name))
+    }
+
+    pub(super) fn on_each(
+        &mut self,
+        entry: &'static Entry,
+        each: EachKind,
+        args: Args<'_>,
+        host: &mut impl Host,
+    ) {
+        if each == EachKind::Set && args.len().is_multiple_of(2) {
+            return self.error(&wrong_arity(entry.name));
         }
-        let keyspace = &host.keyspaces()[self.keyspace];
-        if let Some(refusal) = outcome::command_not_served(keyspace, &command, entry.name) {
+        let at_ms = host.now().wall_ms();
+        let mut steps = Each::steps(each, entry.keys, args);
+        let Some((key, command)) = steps.next() else { return };
+        if args.len() == 2 && each != EachKind::Get {
+            return self.act(entry, key, command, at_ms, host);
+        }
+        if let Some(refusal) = self.not_served(entry, &command, host) {
             return self.error(&refusal);
         }
-        let mut job = Each::new(each, entry.keys, args, at_ms);
+        let several = host.keyspaces()[self.keyspace].model.several();
+        let class = command.class();
+        if several == Several::Transactions || several == Several::Snapshots && class == Class::Read {
+            let steps = std::iter::once((key, command)).chain(steps).collect();
+            return self.together(steps, Form::Each(each), at_ms, host);
+        }
+        let mut job = Each::new(each, entry.keys, args, at_ms, self.level_of(class));
         job.fill(self, args, host);
         self.run(Job::Each(job));
+    }
+
+    /// Begins one step on several keys, or one that reads as of a time in the past.
+    fn together(&mut self, steps: Vec<(Bytes, Command)>, form: Form, at_ms: u64, host: &mut impl Host) {
+        let read = steps.iter().all(|(_, command)| command.class() == Class::Read);
+        let level = self.level_of(if read { Class::Read } else { Class::Write });
+        let snapshot = self.once.snapshot;
+        // What had not expired at the time of the snapshot is in it.
+        let at_ms = snapshot.map_or(at_ms, |time| time / 1_000);
+        let together = machine::Together { steps, watched: Vec::new(), at_ms, snapshot, level };
+        let request = self.submit(Request::Together(together), host);
+        self.run(Job::Together(Together { request, form, read: read || self.open.is_some() }));
     }
 }
 
@@ -125,7 +162,7 @@ fn ends_or_breaks_multi(entry: &Entry) -> bool {
 }
 
 /// Finds the command and checks what can be checked before it is looked at.
-fn check(args: Args<'_>, host: &mut impl Host) -> Result<&'static Entry, String> {
+pub(super) fn check(args: Args<'_>, host: &mut impl Host) -> Result<&'static Entry, String> {
     let container = table::find(&args[0]).ok_or_else(|| unknown_command(args))?;
     let entry = container.resolve(args).ok_or_else(|| unknown_subcommand(args))?;
     if !entry.accepts(args.len()) {

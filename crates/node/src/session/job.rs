@@ -1,9 +1,10 @@
 //! Commands that wait for the node: which requests they make of it, and what they answer when those have ended.
 
+use super::open::Control;
 use super::shared::SlowEntry;
 use super::transaction::Exec;
 use super::{Host, Running, State, outcome, transaction, walk::Walk};
-use crate::resp::encode::Nil;
+use crate::resp::encode::{Encoder, Nil};
 use crate::resp::parse::Args;
 use crate::resp::table::{Each as EachKind, Keys};
 use bytes::Bytes;
@@ -18,6 +19,10 @@ pub(super) enum Job {
     One(One),
     /// One step on each of several keys.
     Each(Each),
+    /// One step on several keys.
+    Together(Together),
+    /// `MERIDIAN.BEGIN`, `COMMIT` and `ABORT`.
+    Control(Control),
     /// A listing of keys.
     Walk(Walk),
     /// `WATCH`.
@@ -41,6 +46,9 @@ impl State {
     pub(super) fn on_completion(&mut self, args: Args<'_>, completion: Completion, host: &mut impl Host) {
         let Some(mut running) = self.running.take() else { return };
         let Completion { request, outcome, cost } = completion;
+        let whole = args;
+        let args = args.skip(running.prefix);
+        let given_up = matches!(outcome, Outcome::NoQuorum | Outcome::Aborted(_) | Outcome::Unknown);
         let ended = match &mut running.job {
             Job::One(one) if one.request == request => {
                 self.answer(one, &outcome, host);
@@ -56,9 +64,17 @@ impl State {
                 self.add_cost(cost);
                 walk.on_outcome(request, outcome, self, host)
             }
-            Job::Watch(watch) => {
+            Job::Together(together) => {
                 self.cost = cost;
-                watch.on_outcome(request, &outcome, self, host)
+                together.on_outcome(request, &outcome, self, host)
+            }
+            Job::Control(control) => {
+                self.cost = cost;
+                control.on_outcome(request, &outcome, self, host)
+            }
+            Job::Watch(watch) => {
+                self.add_cost(cost);
+                watch.on_outcome(request, outcome, self, host)
             }
             Job::Exec(exec) => {
                 self.cost = cost;
@@ -70,7 +86,8 @@ impl State {
             }
         };
         if ended {
-            self.log_if_slow(&running, args, host);
+            self.end_open(given_up);
+            self.log_if_slow(&running, whole, host);
         } else {
             self.running = Some(running);
         }
@@ -130,6 +147,7 @@ fn slow_args(args: Args<'_>) -> Vec<Bytes> {
 pub(super) struct Each {
     kind: EachKind,
     at_ms: u64,
+    level: Level,
     /// For each different key, the word that names it; of `MSET` the last, as its value counts.
     keys: Vec<usize>,
     /// For each key as it was named, its place among the different ones.
@@ -148,7 +166,7 @@ impl Each {
     /// How many requests are in flight at most.
     const WINDOW: usize = 1024;
 
-    pub(super) fn new(kind: EachKind, keys: Keys, args: Args<'_>, at_ms: u64) -> Self {
+    pub(super) fn new(kind: EachKind, keys: Keys, args: Args<'_>, at_ms: u64, level: Level) -> Self {
         let mut places = HashMap::new();
         let mut different = Vec::new();
         let named = keys.indexes(args.len()).map(|index| {
@@ -163,6 +181,7 @@ impl Each {
         Self {
             kind,
             at_ms,
+            level,
             keys: different,
             named,
             requests: Vec::new(),
@@ -172,14 +191,28 @@ impl Each {
         }
     }
 
-    /// The command that sets one key of an `MSET`.
-    pub(super) fn set(value: Bytes) -> Command {
-        Command::Set(Set {
-            value,
-            condition: Condition::Always,
-            expiry: Expiry::Never,
-            answer: SetAnswer::Ok,
-        })
+    /// The command for the key at a word.
+    fn command(kind: EachKind, args: Args<'_>, index: usize) -> Command {
+        match kind {
+            EachKind::Get => Command::Get,
+            EachKind::Set => Command::Set(Set {
+                value: args.bytes(index + 1),
+                condition: Condition::Always,
+                expiry: Expiry::Never,
+                answer: SetAnswer::Ok,
+            }),
+            EachKind::Delete => Command::Delete,
+            EachKind::Exists => Command::Exists,
+        }
+    }
+
+    /// The steps on all keys as they are named, for one request.
+    pub(super) fn steps(
+        kind: EachKind,
+        keys: Keys,
+        args: Args<'_>,
+    ) -> impl Iterator<Item = (Bytes, Command)> {
+        keys.indexes(args.len()).map(move |index| (args.bytes(index), Self::command(kind, args, index)))
     }
 
     /// Makes requests until the window is full.
@@ -189,15 +222,9 @@ impl Each {
         }
         while self.failed.is_none() && self.requests.len() - self.ended < Self::WINDOW {
             let Some(index) = self.keys.get(self.requests.len()) else { break };
-            let command = match self.kind {
-                EachKind::Get => Command::Get,
-                EachKind::Set => Self::set(args.bytes(index + 1)),
-                EachKind::Delete => Command::Delete,
-                EachKind::Exists => Command::Exists,
-            };
-            let action = Action::Command(command);
+            let action = Action::Command(Self::command(self.kind, args, *index));
             let request =
-                Request::Act { key: args.bytes(*index), action, at_ms: self.at_ms, level: Level::default() };
+                Request::Act { key: args.bytes(*index), action, at_ms: self.at_ms, level: self.level };
             self.requests.push(state.submit(request, host));
             self.replies.push(None);
         }
@@ -247,34 +274,85 @@ impl Each {
     }
 
     fn answer(&self, state: &mut State) {
-        let replies = || self.named.iter().map(|place| self.replies[*place].as_ref().unwrap_or(&Reply::Nil));
-        let fault = self.replies.iter().flatten().find(|reply| matches!(reply, Reply::Error(_)));
-        match (self.kind, fault) {
-            (EachKind::Get, _) => {
-                let mut to = state.reply();
-                to.array(self.named.len());
-                for reply in replies() {
-                    // To `MGET` a value of another type is nothing.
-                    let wrong = *reply == Reply::Error(Fault::WrongType);
-                    to.reply(if wrong { &Reply::Nil } else { reply }, Nil::String);
-                }
-            }
-            (_, Some(fault)) => {
-                state.errors += 1;
-                state.reply().reply(fault, Nil::String);
-            }
-            (EachKind::Set, None) => state.reply().ok(),
+        let reply = |place: &usize| self.replies[*place].as_ref().unwrap_or(&Reply::Nil);
+        let replies: Vec<&Reply> = match self.kind {
             // A key that is named twice exists twice, but is deleted once.
-            (EachKind::Exists, None) => state.reply().int(replies().map(count_of).sum()),
-            (EachKind::Delete, None) => {
-                state.reply().int(self.replies.iter().flatten().map(count_of).sum());
+            EachKind::Get | EachKind::Exists => self.named.iter().map(reply).collect(),
+            EachKind::Set | EachKind::Delete => self.replies.iter().flatten().collect(),
+        };
+        aggregate(
+            &mut state.errors,
+            &mut Encoder::new(&mut state.output, state.protocol),
+            self.kind,
+            &replies,
+        );
+    }
+}
+
+/// Answers a command on several keys.
+pub(super) fn aggregate(errors: &mut u64, to: &mut Encoder<'_>, kind: EachKind, replies: &[&Reply]) {
+    let fault = replies.iter().find(|reply| matches!(reply, Reply::Error(_)));
+    match (kind, fault) {
+        (EachKind::Get, _) => {
+            to.array(replies.len());
+            for reply in replies {
+                // To `MGET` a value of another type is nothing.
+                let wrong = **reply == Reply::Error(Fault::WrongType);
+                to.reply(if wrong { &Reply::Nil } else { reply }, Nil::String);
             }
+        }
+        (_, Some(fault)) => {
+            *errors += 1;
+            to.reply(fault, Nil::String);
+        }
+        (EachKind::Set, None) => to.ok(),
+        (EachKind::Exists | EachKind::Delete, None) => {
+            to.int(replies.iter().map(|reply| count_of(reply)).sum());
         }
     }
 }
 
 fn count_of(reply: &Reply) -> i64 {
     if let Reply::Int(count) = reply { *count } else { 0 }
+}
+
+/// One step on several keys, or on one as of a time in the past.
+#[derive(Debug)]
+pub(super) struct Together {
+    pub(super) request: RequestId,
+    pub(super) form: Form,
+    pub(super) read: bool,
+}
+
+/// How the replies to the steps are answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Form {
+    /// As those to a command on several keys.
+    Each(EachKind),
+    /// As the only one; its nothing has this form.
+    One(Nil),
+}
+
+impl Together {
+    fn on_outcome(&self, request: RequestId, outcome: &Outcome, state: &mut State, host: &impl Host) -> bool {
+        if self.request != request {
+            return false;
+        }
+        let mut to = Encoder::new(&mut state.output, state.protocol);
+        match (outcome, self.form) {
+            (Outcome::Answers(Some(replies)), Form::Each(kind)) => {
+                aggregate(&mut state.errors, &mut to, kind, &replies.iter().collect::<Vec<_>>());
+            }
+            (Outcome::Answers(Some(replies)), Form::One(nil)) if replies.len() == 1 => {
+                state.errors += u64::from(matches!(replies[0], Reply::Error(_)));
+                to.reply(&replies[0], nil);
+            }
+            (other, _) => {
+                state.error(&outcome::error(&host.keyspaces()[state.keyspace], other, self.read));
+            }
+        }
+        true
+    }
 }
 
 /// A fence in each of several keyspaces.

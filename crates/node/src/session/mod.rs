@@ -8,7 +8,9 @@ mod dispatch;
 pub mod host;
 mod introspection;
 mod job;
+mod open;
 mod outcome;
+mod prefix;
 mod server;
 pub mod shared;
 mod transaction;
@@ -22,7 +24,9 @@ use crate::resp::parse::{Parser, ProtocolError};
 use bytes::{Buf, Bytes, BytesMut};
 use job::Job;
 use meridian_protocol::clock::Micros;
-use meridian_protocol::machine::{Completion, Cost, Request, RequestId};
+use meridian_protocol::machine::{Completion, Cost, Level, Request, RequestId};
+use open::Open;
+use prefix::{Levels, Once};
 use transaction::{Multi, Watched};
 
 /// One client's connection.
@@ -50,7 +54,14 @@ struct State {
     /// The command that runs.
     running: Option<Running>,
     multi: Option<Multi>,
-    watched: Option<Watched>,
+    watched: Vec<Watched>,
+    /// The transaction between `MERIDIAN.BEGIN` and its end.
+    open: Option<Open>,
+    levels: Levels,
+    /// What is asked of the command that is being dispatched.
+    once: Once,
+    /// The level that was asked for last.
+    asked_last: Level,
     /// The keyspaces used since the last fence, as indexes.
     touched: Vec<usize>,
     /// What the last operation cost.
@@ -66,6 +77,8 @@ struct State {
 #[derive(Debug)]
 struct Running {
     began: Micros,
+    /// How many words stand before it, as of `MERIDIAN.SNAPSHOT`.
+    prefix: usize,
     job: Job,
 }
 
@@ -106,7 +119,11 @@ impl Session {
             keyspace: 0,
             running: None,
             multi: None,
-            watched: None,
+            watched: Vec::new(),
+            open: None,
+            levels: Levels::default(),
+            once: Once::default(),
+            asked_last: Level::default(),
             touched: Vec::new(),
             cost: Cost::default(),
             active: now,
@@ -203,6 +220,7 @@ impl Session {
     /// The connection has ended. Completions of what still runs are of no interest any more.
     pub fn on_closed(&mut self, host: &mut impl Host) {
         self.state.closing = true;
+        self.state.leave_open(host);
         self.state.running = None;
         host.shared().clients.remove(self.state.id);
     }

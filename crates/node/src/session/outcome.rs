@@ -63,6 +63,24 @@ pub(super) fn several_keys(keyspace: &KeyspaceInfo, what: &str) -> String {
     )
 }
 
+/// The error for a transaction where the model has none.
+pub(super) fn no_transactions(keyspace: &KeyspaceInfo, what: &str) -> String {
+    not_of_model(keyspace, what, "strict-serializable, rss and po-serializable")
+}
+
+/// The error for what other models serve.
+pub(super) fn not_of_model(keyspace: &KeyspaceInfo, what: &str, others: &str) -> String {
+    format!("ERR {what} is not served, {}; served by {others}", place(keyspace))
+}
+
+/// The error for a command of a transaction that has been given up.
+pub(super) fn over(keyspace: &KeyspaceInfo) -> String {
+    let place = place(keyspace);
+    format!(
+        "TRYAGAIN {place}: the transaction has been given up, nothing of it was done: send MERIDIAN.ABORT, then begin again"
+    )
+}
+
 fn place(keyspace: &KeyspaceInfo) -> String {
     format!("keyspace {} '{}' is {} by {}", keyspace.number, keyspace.name, keyspace.model, keyspace.engine)
 }

@@ -7,7 +7,6 @@ use crate::resp::glob;
 use crate::resp::parse::Args;
 use crate::resp::table::{Entry, Own};
 use crate::resp::typed::{NOT_AN_INTEGER, Refusal, wrong_arity};
-use meridian_protocol::history::Witness;
 use meridian_protocol::object::integer;
 use meridian_protocol::registry::Model;
 use std::fmt::Write as _;
@@ -132,7 +131,7 @@ impl State {
     pub(super) fn on_not_built(&mut self, entry: &Entry) {
         let name = entry.name.to_uppercase();
         self.error(&format!(
-            "ERR {name} is not built yet: this version serves MERIDIAN.KEYSPACES, USE, FENCE, STATUS, COST and DEV"
+            "ERR {name} is not built yet: this version serves MERIDIAN.KEYSPACES, USE, FENCE, STATUS, COST, LEVEL, BEGIN, COMMIT, ABORT, SNAPSHOT and DEV"
         ));
     }
 
@@ -175,8 +174,9 @@ impl State {
     pub(super) fn on_cost(&mut self, host: &impl Host) {
         let model = host.keyspaces()[self.keyspace].model;
         let cost = std::mem::take(&mut self.cost);
+        let level = self.level_served(host);
         let mut to = self.reply();
-        to.map(5);
+        to.map(5 + usize::from(level.is_some()));
         to.bulk(b"rounds");
         to.int(i64::from(cost.rounds));
         to.bulk(b"waited_us");
@@ -190,11 +190,13 @@ impl State {
             _ => to.null(),
         }
         to.bulk(b"witness");
-        match &cost.witness {
-            Some(Witness::Cs((time, client, rmws))) => {
-                to.bulk(format!("{{\"cs\":[{time},{client},{rmws}]}}").as_bytes());
-            }
-            _ => to.null(),
+        match cost.witness.as_ref().and_then(|witness| serde_json::to_vec(witness).ok()) {
+            Some(witness) => to.bulk(&witness),
+            None => to.null(),
+        }
+        if let Some(level) = level {
+            to.bulk(b"level");
+            to.bulk(level.as_bytes());
         }
         self.cost = cost;
     }

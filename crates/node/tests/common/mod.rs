@@ -8,11 +8,11 @@ use bytes::{Bytes, BytesMut};
 use meridian_node::session::{Dev, Facts, Host, KeyspaceInfo, Session, SessionId, Shared};
 use meridian_protocol::clock::Now;
 use meridian_protocol::history::Witness;
-use meridian_protocol::machine::{Completion, Cost, Outcome, Request, RequestId};
-use meridian_protocol::object::{Class, Object, State, TypeName, Version, apply};
+use meridian_protocol::machine::{Completion, Cost, Outcome, Request, RequestId, Together};
+use meridian_protocol::object::{Action, Answer, Class, Object, State, TypeName, Version, apply};
 use meridian_protocol::registry::Model;
 use meridian_protocol::topology::{key_hash, partition_of_hash};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Keys in the order of their hashes, each with its state and version.
@@ -36,9 +36,37 @@ pub(crate) struct FakeHost {
     pub(crate) devs: Vec<Dev>,
     /// How many requests were in flight at once, at most.
     pub(crate) most_pending: usize,
+    /// All requests, with the keyspace of each.
+    pub(crate) asked: Vec<(usize, Request)>,
+    /// The open transactions, by the slot of their session.
+    open: BTreeMap<usize, Open>,
+}
+
+/// An open transaction: what it read and wrote stands in a map of its own until it is committed.
+struct Open {
+    keyspace: usize,
+    begun: Keys,
+    own: Keys,
+    touched: BTreeSet<(u64, Bytes)>,
 }
 
 impl FakeHost {
+    /// With a keyspace of every kind of model.
+    pub(crate) fn of_all_models() -> Self {
+        let mut host = Self::new();
+        for (number, name, model, engine, session) in [
+            (2, "bank", Model::StrictSerializable, "spanner", "connection"),
+            (3, "feed", Model::Causal, "tcc", "connection"),
+            (4, "wall", Model::Causal, "contrarian", "connection"),
+            (5, "pool", Model::Rss, "spanner-rss", "node"),
+        ] {
+            let name = name.to_owned();
+            host.keyspaces.push(KeyspaceInfo { number, name, model, engine, partitions: 2, session });
+            host.keys.push(Keys::new());
+        }
+        host
+    }
+
     pub(crate) fn new() -> Self {
         let keyspace = |number, name: &str, model, engine, partitions| KeyspaceInfo {
             number,
@@ -66,6 +94,8 @@ impl FakeHost {
             memory: 0,
             devs: Vec::new(),
             most_pending: 0,
+            asked: Vec::new(),
+            open: BTreeMap::new(),
         }
     }
 
@@ -75,27 +105,107 @@ impl FakeHost {
         TestClient { session: Session::new(id, "127.0.0.1:4".into(), "127.0.0.1:5".into(), self) }
     }
 
-    fn execute(&mut self, keyspace: usize, request: &Request) -> Outcome {
+    fn execute(&mut self, session: SessionId, keyspace: usize, request: &Request) -> Outcome {
         if let Some(outcome) = self.fail.and_then(|fail| fail(request)) {
             return outcome;
         }
         match request {
             Request::Act { key, action, at_ms, .. } => {
-                let held = self.keys[keyspace].entry((key_hash(key), key.clone())).or_default();
-                let (state, answer) = apply(&held.0, held.1, action, *at_ms);
-                if action.class() == Class::Write || state != held.0 {
-                    *held = (state, Version(self.next_request, 0, 0));
-                }
-                Outcome::Answer(answer)
+                Outcome::Answer(self.act(session, keyspace, key, action, *at_ms))
             }
-            Request::Together(_) | Request::Begin { .. } | Request::Commit | Request::Abort => {
-                panic!("a session asks for transactions only where they are served")
+            Request::Together(together) => self.together(session, keyspace, together),
+            Request::Begin { .. } => {
+                let keys = self.keys[keyspace].clone();
+                let open = Open { keyspace, begun: keys.clone(), own: keys, touched: BTreeSet::new() };
+                let earlier = self.open.insert(session.slot, open);
+                assert!(earlier.is_none(), "a session has one transaction");
+                Outcome::Done
+            }
+            Request::Commit => self.commit(session),
+            Request::Abort => {
+                assert!(self.open.remove(&session.slot).is_some(), "there is one to give up");
+                Outcome::Done
             }
             Request::Fence => Outcome::Fenced,
             Request::Scan { partition, from, count, at_ms } => {
                 self.page(keyspace, *partition, *from, *count as usize, *at_ms)
             }
         }
+    }
+
+    /// Acts on one key, of the session's transaction if it has one.
+    fn act(
+        &mut self,
+        session: SessionId,
+        keyspace: usize,
+        key: &Bytes,
+        action: &Action,
+        at_ms: u64,
+    ) -> Answer {
+        let place = (key_hash(key), key.clone());
+        let held = match self.open.get_mut(&session.slot) {
+            Some(open) => {
+                assert_eq!(open.keyspace, keyspace);
+                open.touched.insert(place.clone());
+                open.own.entry(place)
+            }
+            None => self.keys[keyspace].entry(place),
+        };
+        let held = held.or_default();
+        let (state, answer) = apply(&held.0, held.1, action, at_ms);
+        if action.class() == Class::Write || state != held.0 {
+            *held = (state, Version(self.next_request, 0, 0));
+        }
+        answer
+    }
+
+    fn together(&mut self, session: SessionId, keyspace: usize, together: &Together) -> Outcome {
+        let changed = |(key, version): &(Bytes, Version)| {
+            let held = self.keys[keyspace].get(&(key_hash(key), key.clone()));
+            held.map(|(_, version)| *version).unwrap_or_default() != *version
+        };
+        if together.watched.iter().any(changed) {
+            return Outcome::Answers(None);
+        }
+        let mut replies = Vec::new();
+        for (key, command) in &together.steps {
+            let action = Action::Command(command.clone());
+            match self.act(session, keyspace, key, &action, together.at_ms) {
+                Answer::One(reply) => replies.push(reply),
+                odd => panic!("{command:?} was answered {odd:?}"),
+            }
+        }
+        Outcome::Answers(Some(replies))
+    }
+
+    fn commit(&mut self, session: SessionId) -> Outcome {
+        let Open { keyspace, begun, own, touched } =
+            self.open.remove(&session.slot).expect("there is one to commit");
+        let keys = &mut self.keys[keyspace];
+        let of = |keys: &Keys, place: &(u64, Bytes)| keys.get(place).cloned().unwrap_or_default();
+        if touched.iter().any(|place| of(keys, place) != of(&begun, place)) {
+            return Outcome::Aborted("an older transaction needs what it holds");
+        }
+        for place in touched {
+            let new = of(&own, &place);
+            keys.insert(place, new);
+        }
+        Outcome::Done
+    }
+
+    /// The requests since the last call.
+    pub(crate) fn take_asked(&mut self) -> Vec<Request> {
+        std::mem::take(&mut self.asked).into_iter().map(|(_, request)| request).collect()
+    }
+
+    /// Open transactions are gone, as they are from a machine that has given them up.
+    pub(crate) fn forget_open(&mut self) {
+        self.open.clear();
+    }
+
+    /// How many transactions are open.
+    pub(crate) fn open_transactions(&self) -> usize {
+        self.open.len()
     }
 
     fn page(&self, keyspace: usize, partition: u16, from: u64, count: usize, at_ms: u64) -> Outcome {
@@ -141,7 +251,8 @@ impl Host for FakeHost {
     fn submit(&mut self, session: SessionId, keyspace: usize, request: Request) -> RequestId {
         let number = self.next_request;
         self.next_request += 1;
-        let outcome = self.execute(keyspace, &request);
+        let outcome = self.execute(session, keyspace, &request);
+        self.asked.push((keyspace, request));
         let cost = Cost { rounds: 1, waited: 3, reason: "test", witness: Some(Witness::Cs((number, 1, 0))) };
         self.pending.push((session, Completion { request: number, outcome, cost }));
         self.most_pending = self.most_pending.max(self.pending.len());
@@ -221,4 +332,24 @@ pub(crate) fn command<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
         bytes.extend_from_slice(b"\r\n");
     }
     bytes
+}
+
+/// Says the lines of a script and compares the answers: `> line`, then the answer with `\r\n` shown as `|`.
+pub(crate) fn script(text: &str) {
+    let mut host = FakeHost::new();
+    script_on(text, &mut host);
+}
+
+pub(crate) fn script_on(text: &str, host: &mut FakeHost) {
+    let mut client = host.connect();
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty()).peekable();
+    while let Some(line) = lines.next() {
+        let asked = line.strip_prefix("> ").unwrap_or_else(|| panic!("no question: {line}"));
+        let mut expected = String::new();
+        while let Some(answer) = lines.next_if(|line| !line.starts_with("> ")) {
+            expected.push_str(answer);
+        }
+        let answered = client.say(asked, host).replace("\r\n", "|");
+        assert_eq!(answered, expected, "to {asked}");
+    }
 }

@@ -1,12 +1,23 @@
-//! One consensus instance: one or more operations' way to an agreed place in their key's order (protocol notes of
-//! EPaxos §4.3; two ballots as in EPaxos*).
+//! What EPaxos's instances agree on: their operations' places in their key's order (EPaxos §4.3).
 
-use crate::gryff::instance::{Ballot, Phase};
-use crate::gryff::message::OpId;
-use crate::object::Action;
+use crate::instances;
+pub use crate::instances::instance::{Operation, Phase};
+use crate::record_key::take;
 use crate::topology::Region;
 use minicbor::{Decode, Encode};
 use std::fmt;
+
+/// What an instance does: one or more operations in order, or nothing.
+pub type Command = Vec<Operation>;
+
+/// What an instance does and where it stands.
+pub type Proposal = instances::instance::Proposal<Command, Attributes>;
+
+/// One instance as one replica knows it.
+pub type Instance = instances::instance::Instance<Command, Attributes>;
+
+/// What is said of one instance.
+pub type Step = instances::message::Step<Command, Attributes>;
 
 /// What an instance's operations do to their key; which instances interfere follows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
@@ -69,21 +80,30 @@ pub(super) fn line_of(kind: Kind, row: Region, regions: u8) -> usize {
     offset + row.index()
 }
 
-/// An operation on its way through consensus.
-#[derive(Clone, Debug, PartialEq, Encode, Decode)]
-pub struct Operation {
-    /// Its name; the same in every retry, so that it takes effect once.
-    #[n(0)]
-    pub op: OpId,
-    /// Which of the client's concurrent operations it is.
-    #[n(1)]
-    pub lane: u32,
-    /// What to do.
-    #[n(2)]
-    pub action: Action,
-    /// The client's time, ms since the Unix epoch: judges expiry, and how long the result is remembered.
-    #[n(3)]
-    pub at_ms: u64,
+impl instances::Id for InstanceId {
+    fn row(self) -> Region {
+        self.row
+    }
+
+    fn index(self) -> u64 {
+        self.index
+    }
+
+    fn encode_key(self, buffer: &mut Vec<u8>) {
+        buffer.push(if self.kind == Kind::Update { b'u' } else { b'r' });
+        buffer.push(self.row.0);
+        buffer.extend_from_slice(&self.index.to_be_bytes());
+    }
+
+    fn decode_key(rest: &mut &[u8]) -> Result<Self, String> {
+        let [kind, row] = take(rest)?;
+        let kind = match kind {
+            b'u' => Kind::Update,
+            b'r' => Kind::Read,
+            other => return Err(format!("no instance is of kind {other}")),
+        };
+        Ok(Self { kind, row: Region(row), index: u64::from_be_bytes(take(rest)?) })
+    }
 }
 
 /// What consensus agrees on besides the operations.
@@ -103,8 +123,14 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    /// Adds what another replica knows.
-    pub fn merge(&mut self, other: &Self) {
+    /// Whether the instance comes before or together with one that has these attributes.
+    pub fn includes(&self, id: InstanceId, regions: u8) -> bool {
+        self.dependencies.get(id.line(regions)).is_some_and(|last| *last >= id.index)
+    }
+}
+
+impl instances::instance::Attributes for Attributes {
+    fn merge(&mut self, other: &Self) {
         if self.dependencies.len() < other.dependencies.len() {
             self.dependencies.resize(other.dependencies.len(), 0);
         }
@@ -115,69 +141,13 @@ impl Attributes {
         self.newest_ms = self.newest_ms.max(other.newest_ms);
     }
 
-    /// Whether both say the same. The newest time does not count: it follows from the dependencies, as whoever knows
-    /// an instance knows its operations' times, and whoever knows a later one of the line has counted them.
-    pub fn same(&self, other: &Self) -> bool {
+    /// The newest time does not count: it follows from the dependencies, as whoever knows an instance knows its
+    /// operations' times, and whoever knows a later one of the line has counted them.
+    fn same(&self, other: &Self) -> bool {
         self.dependencies == other.dependencies && self.seq == other.seq
     }
 
-    /// Whether the instance comes before or together with one that has these attributes.
-    pub fn includes(&self, id: InstanceId, regions: u8) -> bool {
-        self.dependencies.get(id.line(regions)).is_some_and(|last| *last >= id.index)
-    }
-}
-
-/// What an instance does and where it stands.
-#[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
-pub struct Proposal {
-    /// The operations, in order; none is a Nop, the outcome of an instance whose operations a recovery could not
-    /// find or had to give up.
-    #[n(0)]
-    pub operations: Vec<Operation>,
-    /// Its place.
-    #[n(1)]
-    pub attributes: Attributes,
-}
-
-/// One instance as one replica knows it. Two ballots, not one: see [`crate::gryff::instance::Instance`].
-#[derive(Clone, Debug, PartialEq, Encode, Decode)]
-pub struct Instance {
-    /// The highest ballot promised. Never goes back.
-    #[n(0)]
-    pub promised: Ballot,
-    /// The ballot at which `proposal` was accepted.
-    #[n(1)]
-    pub accepted: Ballot,
-    /// How far it has come. Never goes back.
-    #[n(2)]
-    pub phase: Phase,
-    /// The outcome as known here; meaningful from [`Phase::PreAccepted`] on.
-    #[n(3)]
-    pub proposal: Proposal,
-    /// The attributes that the coordinator proposed at first, from its own pre-accept or from a recovery that
-    /// validates. Apart from `proposal`, because a record may learn more and must not count as unchanged then.
-    #[n(4)]
-    pub initial: Option<Attributes>,
-    /// The partner that the coordinator named (three replicas only).
-    #[n(5)]
-    pub partner: Option<Region>,
-}
-
-impl Instance {
-    /// An instance of which nothing is known.
-    pub fn unknown() -> Self {
-        Self {
-            promised: Ballot::default(),
-            accepted: Ballot::default(),
-            phase: Phase::Unknown,
-            proposal: Proposal::default(),
-            initial: None,
-            partner: None,
-        }
-    }
-
-    /// Whether new instances must be ordered with it.
-    pub fn is_known(&self) -> bool {
-        self.phase >= Phase::PreAccepted || self.initial.is_some()
+    fn dependencies(&self) -> usize {
+        self.dependencies.len()
     }
 }

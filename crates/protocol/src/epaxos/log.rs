@@ -1,21 +1,27 @@
 //! One key's log: instances not yet executed, and what executing the others has left.
 //!
 //! All updates of a key interfere, so every replica executes them in one order, and what that leaves is one of a
-//! single sequence of states. A replica that has fallen behind may take a peer's state in place of the instances
-//! that led to it, so an instance can be forgotten as soon as it is executed. Reads and Nops have no place in that
-//! sequence and leave nothing but the mark that they are done; whatever depends on a read is executed after it
-//! on every replica, so the marks of two replicas may be put together.
+//! single sequence of states ([`crate::instances::log`]). Reads and Nops have no place in that sequence and leave
+//! nothing but the mark that they are done; whatever depends on a read is executed after it on every replica, so the
+//! marks of two replicas may be put together.
 
-use super::instance::{Attributes, Instance, InstanceId, Kind, Operation, Proposal, line_of};
-use crate::components::{self, Dependencies, Plan};
+use super::Epaxos;
+use super::instance::{Attributes, Instance, InstanceId, Kind, Operation, Phase, Proposal, line_of};
+use crate::components::{self, Plan};
 use crate::gryff::carstamp::{Carstamp, Held};
-use crate::gryff::instance::Phase;
+use crate::instances::instance::Attributes as _;
+use crate::instances::log::mix;
+use crate::instances::{self, Adopted, LogState};
 use crate::object::{Answer, Class, apply};
-use crate::planted::{Plant, Planted};
-use crate::results::{Lane, Remembered, Results};
+use crate::planted::Planted;
+use crate::results::Remembered;
 use crate::topology::{ClientId, Region};
+use crate::wire;
 use minicbor::{Decode, Encode};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+
+/// A key's log at one replica.
+pub(super) type Log = instances::Log<Epaxos>;
 
 /// What executing has left of a key's instances, apart from the value and the remembered results.
 #[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
@@ -43,26 +49,69 @@ pub struct Head {
     pub executed_ms: u64,
 }
 
-/// What executing has left, for a peer that is behind.
-#[derive(Clone, Debug, PartialEq, Encode, Decode)]
-pub struct LogState {
-    /// What instances have left.
-    #[n(0)]
-    pub head: Head,
-    /// The last result of each lane.
-    #[n(1)]
-    pub results: Vec<Remembered>,
+impl Head {
+    fn regions(&self) -> u8 {
+        (self.executed.len() / 2) as u8
+    }
+
+    /// The highest executed index of a line.
+    fn last_executed(&self, kind: Kind, row: Region) -> u64 {
+        let id = |index| InstanceId { kind, row, index };
+        let beyond = self.beyond.range(id(0)..=id(u64::MAX)).next_back().map_or(0, |id| id.index);
+        beyond.max(self.executed[line_of(kind, row, self.regions())])
+    }
+
+    /// Moves what is executed next to a prefix into it.
+    fn close_gaps(&mut self) {
+        let regions = self.regions();
+        // In the order of lines and indexes, so that one pass does.
+        self.beyond.retain(|id| {
+            let last = &mut self.executed[id.line(regions)];
+            *last += u64::from(id.index == *last + 1);
+            id.index > *last
+        });
+    }
+
+    /// How many updates that were no Nops are executed: counts the same on every replica at the same point of the order.
+    fn updates(&self) -> u64 {
+        self.latest[..usize::from(self.regions())].iter().sum()
+    }
 }
 
-/// A key's log at one replica.
-#[derive(Clone, Debug)]
-pub(super) struct Log {
-    regions: u8,
-    plant: Plant,
-    pub(super) head: Head,
-    results: Results,
-    /// Instances not executed here.
-    pub(super) instances: BTreeMap<InstanceId, Instance>,
+impl instances::Head<Epaxos> for Head {
+    fn resize(&mut self, regions: u8) {
+        self.executed.resize(2 * usize::from(regions), 0);
+        self.latest.resize(2 * usize::from(regions), 0);
+    }
+
+    fn is_executed(&self, id: InstanceId) -> bool {
+        let prefix = self.executed.get(id.line(self.regions())).is_some_and(|last| id.index <= *last);
+        prefix || self.beyond.contains(&id)
+    }
+
+    fn progress(&self) -> u64 {
+        if self.beyond.is_empty() && self.executed.iter().all(|last| *last == 0) {
+            return 0;
+        }
+        let beyond = self.beyond.iter().flat_map(|id| [id.line(self.regions()) as u64, id.index]);
+        self.executed.iter().chain(&self.latest).copied().chain(beyond).fold(1, mix)
+    }
+
+    fn note(&mut self, id: InstanceId, operations: &Vec<Operation>, attributes: &Attributes) {
+        self.newest_ms = self.newest_ms.max(attributes.newest_ms);
+        if id.kind == Kind::Read {
+            self.read_seq = self.read_seq.max(attributes.seq);
+        } else {
+            self.update_seq = self.update_seq.max(attributes.seq);
+            let newest = operations.iter().map(|operation| operation.at_ms).max().unwrap_or(0);
+            self.newest_ms = self.newest_ms.max(newest);
+        }
+    }
+
+    /// Not what is known of instances that are still to be executed.
+    fn agreed(&self, buffer: &mut Vec<u8>) {
+        wire::encode(&(self.progress(), &self.latest), buffer);
+    }
 }
 
 /// What executing an operation came to.
@@ -79,25 +128,6 @@ pub(super) enum Execution {
 }
 
 impl Log {
-    pub(super) fn new(regions: u8, plant: Plant) -> Self {
-        let lines = 2 * usize::from(regions);
-        let head = Head { executed: vec![0; lines], latest: vec![0; lines], ..Head::default() };
-        Self { regions, plant, head, results: Results::default(), instances: BTreeMap::new() }
-    }
-
-    /// Takes back what was on disk.
-    pub(super) fn restore(&mut self, head: Head) {
-        let lines = self.lines();
-        self.head = head;
-        self.head.executed.resize(lines, 0);
-        self.head.latest.resize(lines, 0);
-    }
-
-    /// Takes back a remembered result.
-    pub(super) fn restore_result(&mut self, result: Remembered) {
-        self.results.insert(result);
-    }
-
     fn lines(&self) -> usize {
         2 * usize::from(self.regions)
     }
@@ -121,56 +151,13 @@ impl Log {
         self.instances.range(id(after.saturating_add(1))..=id(u64::MAX))
     }
 
-    pub(super) fn is_executed(&self, id: InstanceId) -> bool {
-        let prefix = self.head.executed.get(id.line(self.regions)).is_some_and(|last| id.index <= *last);
-        prefix || self.head.beyond.contains(&id)
-    }
-
-    /// The highest executed index of a line.
-    fn last_executed(&self, kind: Kind, row: Region) -> u64 {
-        let id = |index| InstanceId { kind, row, index };
-        let beyond = self.head.beyond.range(id(0)..=id(u64::MAX)).next_back().map_or(0, |id| id.index);
-        beyond.max(self.head.executed[line_of(kind, row, self.regions)])
-    }
-
-    fn mark_executed(&mut self, id: InstanceId) {
-        self.head.beyond.insert(id);
-        self.close_gaps();
-    }
-
-    /// Moves what is executed next to a prefix into it.
-    fn close_gaps(&mut self) {
-        let Head { executed, beyond, .. } = &mut self.head;
-        let regions = self.regions;
-        // In the order of lines and indexes, so that one pass does.
-        beyond.retain(|id| {
-            let last = &mut executed[id.line(regions)];
-            *last += u64::from(id.index == *last + 1);
-            id.index > *last
-        });
-    }
-
-    /// A digest of which instances are executed here; 0 if none.
-    pub(super) fn progress(&self) -> u64 {
-        if self.head.beyond.is_empty() && self.head.executed.iter().all(|last| *last == 0) {
-            return 0;
-        }
-        let beyond = self.head.beyond.iter().flat_map(|id| [id.line(self.regions) as u64, id.index]);
-        self.head.executed.iter().chain(&self.head.latest).copied().chain(beyond).fold(1, mix)
-    }
-
-    /// Digest of what must agree with other replicas at rest.
-    pub(super) fn fingerprint(&self) -> (u64, &[u64], Vec<Remembered>, u64) {
-        (self.progress(), &self.head.latest, self.results.all(), self.instances.len() as u64)
-    }
-
     /// The attributes of a new instance: it comes after every interfering one of which this replica knows the
     /// operations.
     pub(super) fn attributes(&self, kind: Kind) -> Attributes {
         let mut dependencies = vec![0; self.lines()];
         for (line, other, row) in self.interfering(kind) {
             let known = self.line(other, row, 0).rev().find(|(_, instance)| instance.is_known());
-            dependencies[line] = self.last_executed(other, row).max(known.map_or(0, |(id, _)| id.index));
+            dependencies[line] = self.head.last_executed(other, row).max(known.map_or(0, |(id, _)| id.index));
         }
         let reads = if kind == Kind::Update { self.head.read_seq } else { 0 };
         Attributes { dependencies, seq: 1 + reads.max(self.head.update_seq), newest_ms: self.head.newest_ms }
@@ -192,24 +179,10 @@ impl Log {
         attributes.dependencies.len() == self.lines()
     }
 
-    /// Counts a proposal that has become known here.
-    pub(super) fn note(&mut self, id: InstanceId, proposal: &Proposal) {
-        let Proposal { operations, attributes } = proposal;
-        let head = &mut self.head;
-        head.newest_ms = head.newest_ms.max(attributes.newest_ms);
-        if id.kind == Kind::Read {
-            head.read_seq = head.read_seq.max(attributes.seq);
-        } else {
-            head.update_seq = head.update_seq.max(attributes.seq);
-            let newest = operations.iter().map(|operation| operation.at_ms).max().unwrap_or(0);
-            head.newest_ms = head.newest_ms.max(newest);
-        }
-    }
-
     /// The next free index of a line: for the row's own replica, which stores an instance before it sends it.
     pub(super) fn next_index(&self, kind: Kind, row: Region) -> u64 {
         let open = self.line(kind, row, 0).next_back().map_or(0, |(id, _)| id.index);
-        open.max(self.last_executed(kind, row)) + 1
+        open.max(self.head.last_executed(kind, row)) + 1
     }
 
     /// The last result of a lane.
@@ -238,14 +211,12 @@ impl Log {
         held: &mut Held,
         horizon_ms: u64,
     ) -> Vec<(InstanceId, Vec<Execution>)> {
-        let updates = usize::from(self.regions);
-        let before: u64 = self.head.latest[..updates].iter().sum();
+        let before = self.head.updates();
         let mut executed = Vec::with_capacity(component.len());
         for &id in component {
-            let instance = self.instances.remove(&id).expect("a plan names instances of the log");
-            assert!(instance.phase == Phase::Committed, "only final instances are executed");
-            self.mark_executed(id);
-            let Proposal { operations, attributes } = instance.proposal;
+            let Proposal { command: operations, attributes } = self.take_final(id).proposal;
+            self.head.beyond.insert(id);
+            self.head.close_gaps();
             if !operations.is_empty() {
                 let latest = &mut self.head.latest[id.line(self.regions)];
                 *latest = id.index.max(*latest);
@@ -260,12 +231,10 @@ impl Log {
             };
             executed.push((id, operations.iter().map(one).collect()));
         }
-        let after: u64 = self.head.latest[..updates].iter().sum();
-        // Reads and Nops do not count: replicas may execute them at different points. Whatever is executed in a
-        // later component depends on the update with the newest time here, so that its attributes tell it.
-        if before / FORGET_EVERY != after / FORGET_EVERY {
-            self.results.forget_before(self.head.executed_ms.saturating_sub(horizon_ms));
-        }
+        // Whatever is executed in a later component depends on the update with the newest time here, so that its
+        // attributes tell it.
+        let oldest_ms = self.head.executed_ms.saturating_sub(horizon_ms);
+        self.forget_results((before, self.head.updates()), oldest_ms);
         executed
     }
 
@@ -303,19 +272,8 @@ impl Log {
         Execution::Done(Box::new(result))
     }
 
-    /// What executing has left, for a peer that is behind.
-    pub(super) fn state(&self) -> LogState {
-        LogState { head: self.head.clone(), results: self.results.all() }
-    }
-
-    /// Lanes whose results were forgotten since this was last asked, to be forgotten on disk too.
-    pub(super) fn take_forgotten(&mut self) -> Vec<Lane> {
-        self.results.take_forgotten()
-    }
-
-    /// Takes over from a peer's state what is later than this one. `None` if nothing is; otherwise the instances
-    /// that need not be executed here any more, and whether the peer's value is the later one.
-    pub(super) fn adopt(&mut self, state: LogState) -> Option<(Vec<InstanceId>, bool)> {
+    /// Takes over from a peer's state what is later than this one, if anything is.
+    pub(super) fn adopt(&mut self, state: LogState<Head>) -> Option<Adopted<InstanceId>> {
         let (lines, updates) = (self.lines(), usize::from(self.regions));
         let LogState { head: theirs, results } = state;
         let within = |id: &InstanceId| id.row.0 < self.regions;
@@ -323,23 +281,22 @@ impl Log {
         {
             return None;
         }
+        let head = &mut self.head;
         // States are one sequence, and each has executed the updates of those before it.
-        let ahead =
-            theirs.latest.iter().zip(&self.head.latest).take(updates).all(|(theirs, mine)| theirs >= mine);
-        let later = ahead && theirs.latest[..updates] != self.head.latest[..updates];
-        let before = self.progress();
-        for (mine, theirs) in self.head.executed.iter_mut().zip(&theirs.executed) {
+        let ahead = theirs.latest.iter().zip(&head.latest).take(updates).all(|(theirs, mine)| theirs >= mine);
+        let later = ahead && theirs.latest[..updates] != head.latest[..updates];
+        let before = instances::Head::progress(head);
+        for (mine, theirs) in head.executed.iter_mut().zip(&theirs.executed) {
             *mine = (*mine).max(*theirs);
         }
-        for (mine, theirs) in self.head.latest.iter_mut().zip(&theirs.latest) {
+        for (mine, theirs) in head.latest.iter_mut().zip(&theirs.latest) {
             *mine = (*mine).max(*theirs);
         }
-        self.head.beyond.extend(theirs.beyond);
-        self.close_gaps();
-        if !later && self.progress() == before {
+        head.beyond.extend(theirs.beyond);
+        head.close_gaps();
+        if !later && instances::Head::progress(head) == before {
             return None;
         }
-        let head = &mut self.head;
         head.update_seq = head.update_seq.max(theirs.update_seq);
         head.read_seq = head.read_seq.max(theirs.read_seq);
         head.newest_ms = head.newest_ms.max(theirs.newest_ms);
@@ -347,16 +304,7 @@ impl Log {
             head.executed_ms = theirs.executed_ms;
             self.results.replace(results);
         }
-        Some((self.drop_executed(), later))
-    }
-
-    /// Drops instances that are executed; answers which.
-    pub(super) fn drop_executed(&mut self) -> Vec<InstanceId> {
-        let covered: Vec<_> = self.instances.keys().copied().filter(|id| self.is_executed(*id)).collect();
-        for id in &covered {
-            self.instances.remove(id);
-        }
-        covered
+        Some(Adopted { covered: self.drop_executed(), later })
     }
 
     /// What speaks against a commit in one round of an instance that is not executed here: whether something is
@@ -374,7 +322,7 @@ impl Log {
                 let Instance { phase, proposal, initial, .. } = instance;
                 if *phase == Phase::Committed {
                     refuted |=
-                        !proposal.operations.is_empty() && !proposal.attributes.includes(id, self.regions);
+                        !proposal.command.is_empty() && !proposal.attributes.includes(id, self.regions);
                 } else if initial.as_ref().is_some_and(|initial| !initial.includes(id, self.regions)) {
                     open.push(*other);
                 }
@@ -382,22 +330,9 @@ impl Log {
         }
         (refuted, open)
     }
-}
 
-/// Whether an update will take effect, now or in another instance, once these attributes are final: it is not so
-/// old that a result of it may have been forgotten.
-pub(super) fn will_count(operation: &Operation, attributes: &Attributes, horizon_ms: u64) -> bool {
-    operation.at_ms.saturating_add(horizon_ms) >= attributes.newest_ms
-}
-
-impl Dependencies for Log {
-    type Id = InstanceId;
-
-    fn is_final(&self, id: InstanceId) -> bool {
-        self.instances.get(&id).is_some_and(|instance| instance.phase == Phase::Committed)
-    }
-
-    fn waits_for(&self, id: InstanceId) -> Vec<InstanceId> {
+    /// Instances not executed here that one must come after or together with.
+    pub(super) fn predecessors(&self, id: InstanceId) -> Vec<InstanceId> {
         let exactly = self.plant.has(Planted::SingleInstanceDependencies);
         let attributes = self.instances.get(&id).map(|instance| &instance.proposal.attributes);
         let mut found = Vec::new();
@@ -429,10 +364,8 @@ impl Dependencies for Log {
     }
 }
 
-/// Old results are looked for once in so many executions, at the same ones on every replica.
-const FORGET_EVERY: u64 = 64;
-
-fn mix(digest: u64, word: u64) -> u64 {
-    let mixed = (digest ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed ^ mixed >> 29
+/// Whether an update will take effect, now or in another instance, once these attributes are final: it is not so
+/// old that a result of it may have been forgotten.
+pub(super) fn will_count(operation: &Operation, attributes: &Attributes, horizon_ms: u64) -> bool {
+    operation.at_ms.saturating_add(horizon_ms) >= attributes.newest_ms
 }

@@ -1,13 +1,14 @@
 //! What EPaxos's machines say to each other, in the order in which an operation travels.
 
-use super::instance::{Attributes, InstanceId, Operation, Proposal};
-use super::log::LogState;
+use super::instance::{InstanceId, Operation, Proposal, Step};
+use super::log::Head;
 use crate::gryff::carstamp::Carstamp;
-use crate::gryff::instance::{Ballot, Phase};
-use crate::gryff::message::{Compared, Keyed, Listed, OpId};
+use crate::gryff::comparison::Comparing;
+use crate::gryff::message::{Keyed, Listed, OpId};
+use crate::instances::LogState;
+use crate::instances::instance::Ballot;
 use crate::machine;
 use crate::object::Answer;
-use crate::topology::Region;
 use bytes::Bytes;
 use minicbor::{Decode, Encode};
 
@@ -51,9 +52,9 @@ pub enum Message {
         #[n(0)]
         op: OpId,
     },
-    /// Coordinator to a fast quorum: these operations with what I know.
+    /// Replica to replica: a step of an instance.
     #[n(3)]
-    PreAccept {
+    Instance {
         /// The key.
         #[n(0)]
         #[cbor(with = "crate::wire::blob")]
@@ -61,119 +62,12 @@ pub enum Message {
         /// The instance.
         #[n(1)]
         id: InstanceId,
-        /// The operations with the attributes that the coordinator knows.
+        /// The step.
         #[n(2)]
-        proposal: Box<Proposal>,
-        /// With three replicas: the one whose merged attributes the coordinator may commit in one round.
-        #[n(3)]
-        partner: Option<Region>,
-    },
-    /// Replica to coordinator: pre-accepted, with what I know added.
-    #[n(4)]
-    PreAcceptReply {
-        /// The key.
-        #[n(0)]
-        #[cbor(with = "crate::wire::blob")]
-        key: Bytes,
-        /// The instance.
-        #[n(1)]
-        id: InstanceId,
-        /// The merged attributes.
-        #[n(2)]
-        attributes: Box<Attributes>,
-    },
-    /// Coordinator or recoverer to replicas: accept this outcome at this ballot.
-    #[n(5)]
-    Accept {
-        /// The key.
-        #[n(0)]
-        #[cbor(with = "crate::wire::blob")]
-        key: Bytes,
-        /// The instance.
-        #[n(1)]
-        id: InstanceId,
-        /// The ballot.
-        #[n(2)]
-        ballot: Ballot,
-        /// The outcome.
-        #[n(3)]
-        proposal: Box<Proposal>,
-    },
-    /// Replica to coordinator or recoverer: accepted at that ballot.
-    #[n(6)]
-    AcceptReply {
-        /// The key.
-        #[n(0)]
-        #[cbor(with = "crate::wire::blob")]
-        key: Bytes,
-        /// The instance.
-        #[n(1)]
-        id: InstanceId,
-        /// The ballot.
-        #[n(2)]
-        ballot: Ballot,
-    },
-    /// To all: the outcome is final.
-    #[n(7)]
-    Commit {
-        /// The key.
-        #[n(0)]
-        #[cbor(with = "crate::wire::blob")]
-        key: Bytes,
-        /// The instance.
-        #[n(1)]
-        id: InstanceId,
-        /// The outcome.
-        #[n(2)]
-        proposal: Box<Proposal>,
-    },
-    /// Replica to whoever asked with a ballot below the one promised.
-    #[n(8)]
-    Refused {
-        /// The key.
-        #[n(0)]
-        #[cbor(with = "crate::wire::blob")]
-        key: Bytes,
-        /// The instance.
-        #[n(1)]
-        id: InstanceId,
-        /// The ballot promised.
-        #[n(2)]
-        promised: Ballot,
-    },
-    /// Recoverer to all: promise this ballot and tell what you know.
-    #[n(9)]
-    Recover {
-        /// The key.
-        #[n(0)]
-        #[cbor(with = "crate::wire::blob")]
-        key: Bytes,
-        /// The instance.
-        #[n(1)]
-        id: InstanceId,
-        /// The ballot.
-        #[n(2)]
-        ballot: Ballot,
-    },
-    /// Replica to recoverer: promised; this is what I know.
-    #[n(10)]
-    RecoverReply {
-        /// The key.
-        #[n(0)]
-        #[cbor(with = "crate::wire::blob")]
-        key: Bytes,
-        /// The instance.
-        #[n(1)]
-        id: InstanceId,
-        /// The ballot promised.
-        #[n(2)]
-        ballot: Ballot,
-        /// What it knows.
-        #[n(3)]
-        report: Box<Report>,
+        step: Step,
     },
     /// Recoverer to those that have promised: what speaks against a commit of this in one round?
-    #[n(11)]
+    #[n(4)]
     Validate {
         /// The key.
         #[n(0)]
@@ -190,7 +84,7 @@ pub enum Message {
         initial: Box<Proposal>,
     },
     /// Replica to recoverer: this does.
-    #[n(12)]
+    #[n(5)]
     ValidateReply {
         /// The key.
         #[n(0)]
@@ -211,7 +105,7 @@ pub enum Message {
     },
     /// Recoverer to all: I wait for other instances to decide this one, which so many of a majority had
     /// pre-accepted unchanged.
-    #[n(13)]
+    #[n(6)]
     Waiting {
         /// The key.
         #[n(0)]
@@ -225,17 +119,17 @@ pub enum Message {
         unchanged: u32,
     },
     /// To whoever lacks it: all that executing has left of a key.
-    #[n(14)]
+    #[n(7)]
     KeyState {
         /// The key and its value.
         #[n(0)]
         keyed: Keyed,
         /// Its log.
         #[n(1)]
-        log: Box<LogState>,
+        state: Option<Box<LogState<Head>>>,
     },
     /// Client to replicas: list keys.
-    #[n(15)]
+    #[n(8)]
     List {
         /// The operation.
         #[n(0)]
@@ -251,7 +145,7 @@ pub enum Message {
         at_ms: u64,
     },
     /// Replica to client: the keys, in the order of their hashes.
-    #[n(16)]
+    #[n(9)]
     ListReply {
         /// The operation.
         #[n(0)]
@@ -266,69 +160,20 @@ pub enum Message {
         #[n(3)]
         next: Option<u64>,
     },
-    /// Replica to a peer, from time to time: do we hold the same?
-    #[n(17)]
-    Compare {
-        /// Digest of each bucket of keys, or `None` for one that is changing just now.
-        #[n(0)]
-        digests: Vec<Option<u64>>,
-        /// The bucket whose turn it is to be compared even so.
-        #[n(1)]
-        turn: u32,
-    },
-    /// Peer to replica: not in this bucket; this is what I hold there.
-    #[n(18)]
-    Differ {
-        /// The bucket.
-        #[n(0)]
-        bucket: u32,
-        /// Its keys.
-        #[n(1)]
-        keys: Vec<Compared>,
-        /// Whether the receiver should tell its own keys of the bucket in return.
-        #[n(2)]
-        ask: bool,
-    },
-}
-
-/// What a replica knows of an instance, told to a recoverer.
-#[derive(Clone, Debug, PartialEq, Encode, Decode)]
-pub struct Report {
-    /// How far the instance has come here.
-    #[n(0)]
-    pub phase: Phase,
-    /// The ballot at which `proposal` was accepted.
-    #[n(1)]
-    pub accepted: Ballot,
-    /// The outcome as known here, from `Phase::PreAccepted` on.
-    #[n(2)]
-    pub proposal: Option<Proposal>,
-    /// Whether it is pre-accepted just as the coordinator proposed it.
-    #[n(3)]
-    pub unchanged: bool,
-    /// The partner that the coordinator named.
-    #[n(4)]
-    pub partner: Option<Region>,
+    /// Replica to a peer: do we hold the same?
+    #[n(10)]
+    Comparison(#[n(0)] Comparing),
 }
 
 impl machine::Message for Message {
     fn items(&self) -> usize {
-        let instance =
-            |proposal: &Proposal| proposal.operations.len() + proposal.attributes.dependencies.len();
         match self {
-            Self::PreAccept { proposal, .. }
-            | Self::Accept { proposal, .. }
-            | Self::Commit { proposal, .. }
-            | Self::Validate { initial: proposal, .. } => instance(proposal),
-            Self::PreAcceptReply { attributes, .. } => 1 + attributes.dependencies.len(),
-            Self::RecoverReply { report, .. } => report.proposal.as_ref().map_or(1, instance),
+            Self::Instance { step, .. } => step.items(),
+            Self::Validate { initial, .. } => initial.items(),
             Self::ValidateReply { open, .. } => 1 + open.len(),
-            Self::AcceptReply { .. } | Self::Refused { .. } | Self::Recover { .. } | Self::Waiting { .. } => {
-                1
-            }
+            Self::Waiting { .. } => 1,
             Self::ListReply { keys, .. } => keys.len(),
-            Self::Compare { digests, .. } => digests.len(),
-            Self::Differ { keys, .. } => keys.len(),
+            Self::Comparison(comparing) => comparing.items(),
             Self::Submit { .. }
             | Self::Done { .. }
             | Self::TooFarAhead { .. }

@@ -13,37 +13,39 @@
 //! # From the papers to the code
 //! | source | here | departs |
 //! |---|---|---|
-//! | EPaxos §4.3 commit | `propose` | an instance space per key and kind ([`instance::InstanceId`]); the answers must equal what was proposed; with three replicas the pair rule |
-//! | EPaxos §4.4 fast quorum f + ⌊(f+1)/2⌋ | `propose` `fast_quorum` | no |
-//! | EPaxos* recovery: `Recover`, `Validate`, `Waiting` | `recovery` | a majority of pre-acceptors need not be validated; who waits tries again instead of listening |
+//! | EPaxos §4.3 commit | [`crate::instances`]; `protocol` `attributes` | an instance space per key and kind ([`instance::InstanceId`]); the answers must equal what was proposed; with three replicas the pair rule |
+//! | EPaxos §4.4 fast quorum f + ⌊(f+1)/2⌋ | `protocol` `fast_failures` | no |
+//! | EPaxos* recovery: `Recover` | [`crate::instances`] | a majority of pre-acceptors need not be validated |
+//! | EPaxos* recovery: `Validate`, `Waiting` | `validate` | who waits tries again instead of listening |
 //! | EPaxos §4.3.2 execution | `log` `plan`, `execute` | iterative; inside a component by sequence number, then row |
-//! | EPaxos §4.3.3 answers | `propose` `answer_early` | a write that took the slow path with more than three regions is answered after execution (see `docs/engines/epaxos.md`) |
-//! | not in the papers | `log`, `sync` | executed instances are forgotten; a replica that lacks one takes over a peer's state |
+//! | EPaxos §4.3.3 answers | `operations` `answer_early` | a write that took the slow path with more than three regions is answered after execution (see `docs/engines/epaxos.md`) |
+//! | not in the papers | `log` `adopt` | executed instances are forgotten; a replica that lacks one takes over a peer's state |
 
 mod client;
 pub mod instance;
 mod log;
 pub mod message;
-mod propose;
-pub mod record;
-mod recovery;
+mod operations;
+mod protocol;
 mod replica;
-mod sync;
 #[cfg(test)]
 mod tests;
+mod validate;
 
 pub use client::Client;
-pub use log::{Head, LogState};
+pub use log::Head;
 pub use message::Message;
-pub use record::Record;
 pub use replica::Replica;
+
+/// A durable fact about one key.
+pub type Record = crate::instances::record::Record<Epaxos>;
 
 use crate::machine::{self, Place};
 use crate::registry::Settings;
 use crate::topology::{ClientId, ReplicaId};
 
 /// The engine: makes EPaxos's machines.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Epaxos {
     settings: Settings,
 }
@@ -62,7 +64,7 @@ impl machine::Engine for Epaxos {
     type Client = Client;
 
     fn replica(&self, id: ReplicaId, place: Place, records: Vec<Record>) -> Replica {
-        Replica::new(self.settings.clone(), id, place, records)
+        Replica::new(self.clone(), id, place, records)
     }
 
     fn client(&self, id: ClientId, place: Place) -> Client {

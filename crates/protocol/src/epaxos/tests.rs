@@ -1,14 +1,15 @@
 //! Machines on a perfect network: what each kind of operation does and costs. Schedules with faults are the
 //! simulator's business.
 
-use super::instance::{Attributes, Instance, InstanceId, Kind, Operation, Proposal};
+use super::instance::{Attributes, Instance, InstanceId, Kind, Operation, Phase, Proposal, Step};
 use super::log::{Execution, Log};
 use super::message::Message;
-use super::{Epaxos, LogState};
+use super::{Epaxos, Head};
 use crate::cluster::{Cluster, bulk, get, incr, int, set};
 use crate::gryff::carstamp::Held;
-use crate::gryff::instance::Phase;
 use crate::gryff::message::OpId;
+use crate::instances::instance::Ballot;
+use crate::instances::{Adopted, LogState};
 use crate::machine::{self, Outcome, Replica as _};
 use crate::object::{Action, Answer, Reply};
 use crate::planted::Plant;
@@ -95,7 +96,7 @@ fn writes_are_answered_at_commit_and_reads_after_execution() {
     // 2's update reaches its partner 0, and is not committed.
     let stuck = cluster.begin(2, "k", incr());
     let reply = |_: Address, to: Address, message: &Message| {
-        in_region(to, 2) && matches!(message, Message::PreAcceptReply { .. })
+        in_region(to, 2) && matches!(message, Message::Instance { step: Step::PreAcceptReply { .. }, .. })
     };
     cluster.run(reply);
     let (write, read) = (cluster.begin(0, "k", set("1")), cluster.begin(0, "k", get()));
@@ -176,21 +177,21 @@ fn a_late_pre_accept_changes_nothing_that_was_reported() {
     cluster.begin(0, "k", incr());
     let mut late = Vec::new();
     while let Some(sent) = cluster.wire.pop_front() {
-        if matches!(sent.2, Message::PreAccept { .. }) {
+        if matches!(sent.2, Message::Instance { step: Step::PreAccept { .. }, .. }) {
             late.push(sent);
         } else {
             cluster.deliver(sent);
         }
     }
     let (from, to, pre_accept) = late.pop().unwrap();
-    let Message::PreAccept { key, id, .. } = pre_accept.clone() else { unreachable!() };
-    let ballot = crate::gryff::instance::Ballot { counter: 1, leader: 2 };
+    let Message::Instance { key, id, .. } = pre_accept.clone() else { unreachable!() };
+    let ballot = Ballot { counter: 1, leader: 2 };
     let recoverer = Address::Replica(ReplicaId { keyspace: 0, partition: 0, region: Region(2) });
-    cluster.deliver((recoverer, to, Message::Recover { key, id, ballot }));
+    cluster.deliver((recoverer, to, Message::Instance { key, id, step: Step::Recover { ballot } }));
     cluster.wire.clear();
     cluster.deliver((from, to, pre_accept));
     let answers: Vec<_> = cluster.wire.iter().map(|(_, _, message)| message).collect();
-    assert!(matches!(answers[..], [Message::Refused { .. }]), "{answers:?}");
+    assert!(matches!(answers[..], [Message::Instance { step: Step::Refused { .. }, .. }]), "{answers:?}");
 }
 
 // The log alone.
@@ -212,7 +213,7 @@ fn log_of(instances: &[(InstanceId, u64, &[u64], u64)]) -> Log {
         instance.phase = Phase::Committed;
         let action = if id.kind == Kind::Read { get() } else { incr() };
         instance.proposal = Proposal {
-            operations: vec![operation(*request, action, 1)],
+            command: vec![operation(*request, action, 1)],
             attributes: Attributes { dependencies: dependencies.to_vec(), seq: *seq, newest_ms: 0 },
         };
         log.instances.insert(*id, instance);
@@ -273,7 +274,7 @@ fn a_retry_takes_effect_once_and_a_forgotten_one_not_at_all() {
         let mut instance = Instance::unknown();
         instance.phase = Phase::Committed;
         let attributes = Attributes { dependencies: vec![index - 1, 0, 0, 0, 0, 0], seq: index, newest_ms };
-        instance.proposal = Proposal { operations: vec![operation], attributes };
+        instance.proposal = Proposal { command: vec![operation], attributes };
         log.instances.insert(id, instance);
         log.execute(&[id], held, HORIZON_MS).remove(0).1.remove(0)
     };
@@ -301,12 +302,11 @@ fn states_are_adopted_as_far_as_they_are_later() {
     ahead.execute(&[u1], &mut held, HORIZON_MS);
     ahead.execute(&[u2], &mut held, HORIZON_MS);
     behind.execute(&[r1], &mut Held::default(), HORIZON_MS);
-    let (covered, later) = behind.adopt(ahead.state()).unwrap();
-    assert_eq!((covered, later), (vec![u1, u2], true));
+    assert_eq!(behind.adopt(ahead.state()), Some(Adopted { covered: vec![u1, u2], later: true }));
     assert!(behind.is_executed(r1), "what was executed here stays so");
-    assert_eq!(ahead.adopt(behind.state()), Some((vec![r1], false)));
+    assert_eq!(ahead.adopt(behind.state()), Some(Adopted { covered: vec![r1], later: false }));
     assert_eq!(ahead.adopt(behind.state()), None);
-    let mut foreign: LogState = behind.state();
+    let mut foreign: LogState<Head> = behind.state();
     foreign.head.executed.push(0);
     assert_eq!(ahead.adopt(foreign), None);
 }

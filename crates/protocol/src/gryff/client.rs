@@ -6,7 +6,7 @@
 
 use super::Gryff;
 use super::carstamp::{Carstamp, Held};
-use super::instance::Rmw;
+use super::instance::Operation;
 use super::message::{Keyed, Listed, Message, OpId};
 use super::read::Read;
 use super::{Consistency, answer_read};
@@ -213,7 +213,7 @@ impl Client {
             }
             Phase::Rmw { lane } => {
                 let Work::Act { action, at_ms } = &op.work else { return };
-                let rmw = Box::new(Rmw { op: id, lane: *lane, action: action.clone(), at_ms: *at_ms });
+                let rmw = Box::new(Operation { op: id, lane: *lane, action: action.clone(), at_ms: *at_ms });
                 // Once more to the same coordinator, which may only have been slow, then to the next.
                 let region = regions[op.attempt as usize / 2 % regions.len()];
                 out.send(self.replica(partition, region), Message::Rmw { key, rmw, dependency });

@@ -4,7 +4,46 @@
 use super::message::Compared;
 use super::registers::Registers;
 use bytes::Bytes;
+use minicbor::{Decode, Encode};
 use std::collections::BTreeMap;
+
+/// What replicas say to each other to find out.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub enum Comparing {
+    /// Replica to a peer, from time to time: do we hold the same?
+    #[n(0)]
+    Compare {
+        /// Digest of each bucket of keys, or `None` for one that is changing just now.
+        #[n(0)]
+        digests: Vec<Option<u64>>,
+        /// The bucket whose turn it is to be compared even so.
+        #[n(1)]
+        turn: u32,
+    },
+    /// Peer to replica: not in this bucket; this is what I hold there.
+    #[n(1)]
+    Differ {
+        /// The bucket.
+        #[n(0)]
+        bucket: u32,
+        /// Its keys.
+        #[n(1)]
+        keys: Vec<Compared>,
+        /// Whether the receiver should tell its own keys of the bucket in return.
+        #[n(2)]
+        ask: bool,
+    },
+}
+
+impl Comparing {
+    /// How many digests or keys it carries.
+    pub(crate) fn items(&self) -> usize {
+        match self {
+            Self::Compare { digests, .. } => digests.len(),
+            Self::Differ { keys, .. } => keys.len(),
+        }
+    }
+}
 
 /// How many differing buckets are looked into at a time.
 const BUCKETS_AT_ONCE: usize = 16;

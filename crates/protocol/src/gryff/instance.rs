@@ -1,11 +1,25 @@
-//! One consensus instance: one rmw's way to an agreed place in its key's order (Gryff §4.2, Appendix B).
+//! What Gryff's rmws agree on: their places in their key's order, and their bases (Gryff §4.2, Appendix B).
 
 use super::carstamp::{Carstamp, Held};
-use super::message::{OpId, Report};
-use crate::object::{Action, State};
+use crate::instances;
+pub use crate::instances::instance::{Ballot, Operation, Phase};
+use crate::object::State;
+use crate::record_key::take;
 use crate::topology::Region;
 use minicbor::{Decode, Encode};
 use std::fmt;
+
+/// What an instance does: one rmw, or nothing.
+pub type Command = Option<Box<Operation>>;
+
+/// What an instance does and where it stands.
+pub type Proposal = instances::instance::Proposal<Command, Attributes>;
+
+/// One instance as one replica knows it.
+pub type Instance = instances::instance::Instance<Command, Attributes>;
+
+/// What is said of one instance.
+pub type Step = instances::message::Step<Command, Attributes>;
 
 /// An instance's place in the instance space of *its key*: the row of its coordinator, counted from 1.
 ///
@@ -28,33 +42,25 @@ impl fmt::Debug for InstanceId {
     }
 }
 
-/// A ballot of one instance. Counter 0 is the coordinator's own, which it needs not ask for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
-pub struct Ballot {
-    /// 0 for the coordinator's initial ballot, then rising.
-    #[n(0)]
-    pub counter: u32,
-    /// Who leads it; tells ballots of equal counter apart. 0 in the initial ballot.
-    #[n(1)]
-    pub leader: u8,
-}
+impl instances::Id for InstanceId {
+    fn row(self) -> Region {
+        self.row
+    }
 
-/// A read-modify-write on its way through consensus.
-#[derive(Clone, Debug, PartialEq, Encode, Decode)]
-pub struct Rmw {
-    /// The operation; the same in every retry, so that it takes effect once.
-    #[n(0)]
-    pub op: OpId,
-    /// Which of the client's concurrent rmws it is. A lane has one at a time, so that its last result is
-    /// all that must be remembered.
-    #[n(1)]
-    pub lane: u32,
-    /// What to do.
-    #[n(2)]
-    pub action: Action,
-    /// The client's time, ms since the Unix epoch: judges expiry, and how long the result is remembered.
-    #[n(3)]
-    pub at_ms: u64,
+    fn index(self) -> u64 {
+        self.index
+    }
+
+    fn encode_key(self, buffer: &mut Vec<u8>) {
+        buffer.extend_from_slice(&self.index.to_be_bytes());
+        buffer.push(self.row.0);
+    }
+
+    fn decode_key(rest: &mut &[u8]) -> Result<Self, String> {
+        let index = u64::from_be_bytes(take(rest)?);
+        let [row] = take(rest)?;
+        Ok(Self { index, row: Region(row) })
+    }
 }
 
 /// What an rmw is based on: a version that is not older than any update completed before the rmw began.
@@ -93,8 +99,15 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    /// Adds what another replica knows: the later dependency of each row, and the newer base.
-    pub fn merge(&mut self, other: &Self) {
+    /// Whether the instance comes before or together with one that has these attributes.
+    pub fn includes(&self, id: InstanceId) -> bool {
+        self.dependencies.get(id.row.index()).is_some_and(|last| *last >= id.index)
+    }
+}
+
+impl instances::instance::Attributes for Attributes {
+    /// The later dependency of each row, and the newer base.
+    fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.dependencies.iter_mut().zip(&other.dependencies) {
             *mine = (*mine).max(*theirs);
         }
@@ -103,95 +116,12 @@ impl Attributes {
         }
     }
 
-    /// Whether both say the same. Bases are compared by carstamp alone: equal carstamps mean equal values.
-    pub fn same(&self, other: &Self) -> bool {
+    /// Bases are compared by carstamp alone: equal carstamps mean equal values.
+    fn same(&self, other: &Self) -> bool {
         self.dependencies == other.dependencies && self.base.carstamp == other.base.carstamp
     }
 
-    /// Whether the instance comes before or together with one that has these attributes.
-    pub fn includes(&self, id: InstanceId) -> bool {
-        self.dependencies.get(id.row.index()).is_some_and(|last| *last >= id.index)
-    }
-}
-
-/// What an instance does and where it stands.
-#[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
-pub struct Proposal {
-    /// The command; `None` does nothing (a Nop), the outcome of an instance whose command a recovery could
-    /// not find or had to give up.
-    #[n(0)]
-    pub rmw: Option<Box<Rmw>>,
-    /// Dependencies and base.
-    #[n(1)]
-    pub attributes: Attributes,
-}
-
-/// How far an instance has come at a replica. Executed instances are not kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
-pub enum Phase {
-    /// Nothing is known of it but its id (another instance depends on it, or a recovery asked).
-    #[n(0)]
-    Unknown,
-    /// Pre-accepted at the initial ballot.
-    #[n(1)]
-    PreAccepted,
-    /// Accepted at the ballot `accepted`.
-    #[n(2)]
-    Accepted,
-    /// Final.
-    #[n(3)]
-    Committed,
-}
-
-/// One instance as one replica knows it.
-///
-/// Two ballots, not one: `promised` refuses what is older, `accepted` says at which ballot the outcome was
-/// accepted. With a single ballot, as EPaxos is published, answering a recovery makes a stale outcome look
-/// fresh, and two outcomes can be committed (Sutra 2019).
-#[derive(Clone, Debug, PartialEq, Encode, Decode)]
-pub struct Instance {
-    /// The highest ballot promised. Never goes back.
-    #[n(0)]
-    pub promised: Ballot,
-    /// The ballot at which `proposal` was accepted.
-    #[n(1)]
-    pub accepted: Ballot,
-    /// How far it has come. Never goes back.
-    #[n(2)]
-    pub phase: Phase,
-    /// The outcome as known here; meaningful from `Phase::PreAccepted` on.
-    #[n(3)]
-    pub proposal: Proposal,
-    /// The attributes that the coordinator proposed at first, kept apart because a record may learn more and
-    /// must not count as unchanged then.
-    #[n(4)]
-    pub initial: Option<Attributes>,
-    /// The partner that the coordinator named (three replicas only).
-    #[n(5)]
-    pub partner: Option<Region>,
-}
-
-impl Instance {
-    /// An instance of which nothing is known.
-    pub fn unknown() -> Self {
-        Self {
-            promised: Ballot::default(),
-            accepted: Ballot::default(),
-            phase: Phase::Unknown,
-            proposal: Proposal::default(),
-            initial: None,
-            partner: None,
-        }
-    }
-
-    /// What to tell a recoverer.
-    pub fn report(&self) -> Report {
-        Report {
-            phase: self.phase,
-            accepted: self.accepted,
-            proposal: (self.phase >= Phase::PreAccepted).then(|| self.proposal.clone()),
-            initial: self.initial.clone(),
-            partner: self.partner,
-        }
+    fn dependencies(&self) -> usize {
+        self.dependencies.len()
     }
 }

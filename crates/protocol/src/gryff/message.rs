@@ -1,11 +1,13 @@
 //! What Gryff's machines say to each other, in the order in which an operation travels.
 
 use super::carstamp::{Carstamp, Held};
-use super::chain::ChainState;
-use super::instance::{Attributes, Ballot, InstanceId, Phase, Proposal, Rmw};
+use super::chain::Head;
+use super::comparison::Comparing;
+use super::instance::{InstanceId, Operation, Step};
+use crate::instances::LogState;
 use crate::machine;
 use crate::object::{Answer, State, TypeName};
-use crate::topology::{ClientId, Region};
+use crate::topology::ClientId;
 use bytes::Bytes;
 use minicbor::{Decode, Encode};
 
@@ -209,7 +211,7 @@ pub enum Message {
         key: Bytes,
         /// The command.
         #[n(1)]
-        rmw: Box<Rmw>,
+        rmw: Box<Operation>,
         /// As in `Read`.
         #[n(2)]
         dependency: Option<Box<Keyed>>,
@@ -232,15 +234,15 @@ pub enum Message {
     },
     /// Coordinator to client: not proposed, because its time is too far ahead of this replica's. Were it
     /// executed, results of others would be forgotten too soon.
-    #[n(27)]
+    #[n(13)]
     RmwRefused {
         /// The operation.
         #[n(0)]
         op: OpId,
     },
-    /// Coordinator to a fast quorum: the rmw with what I know (Gryff Alg. 3).
-    #[n(13)]
-    PreAccept {
+    /// Replica to replica: a step of an rmw's instance (Gryff Alg. 3).
+    #[n(14)]
+    Instance {
         /// The key.
         #[n(0)]
         #[cbor(with = "crate::wire::blob")]
@@ -248,80 +250,15 @@ pub enum Message {
         /// The instance.
         #[n(1)]
         id: InstanceId,
-        /// The command.
+        /// The step.
         #[n(2)]
-        rmw: Box<Rmw>,
-        /// Dependencies and base as the coordinator knows them.
+        step: Step,
+        /// As in `Read`; with pre-accepts.
         #[n(3)]
-        initial: Box<Attributes>,
-        /// With three replicas: the one whose merged attributes the coordinator may commit in one round.
-        #[n(4)]
-        partner: Option<Region>,
-        /// As in `Read`.
-        #[n(5)]
         dependency: Option<Box<Keyed>>,
     },
-    /// Replica to coordinator: pre-accepted, with what I know added.
-    #[n(14)]
-    PreAcceptReply {
-        /// The key.
-        #[n(0)]
-        #[cbor(with = "crate::wire::blob")]
-        key: Bytes,
-        /// The instance.
-        #[n(1)]
-        id: InstanceId,
-        /// The merged attributes.
-        #[n(2)]
-        attributes: Box<Attributes>,
-    },
-    /// Coordinator or recoverer to replicas: accept this outcome at this ballot.
-    #[n(15)]
-    Accept {
-        /// The key.
-        #[n(0)]
-        #[cbor(with = "crate::wire::blob")]
-        key: Bytes,
-        /// The instance.
-        #[n(1)]
-        id: InstanceId,
-        /// The ballot.
-        #[n(2)]
-        ballot: Ballot,
-        /// The outcome.
-        #[n(3)]
-        proposal: Box<Proposal>,
-    },
-    /// Replica to coordinator or recoverer: accepted at that ballot.
-    #[n(16)]
-    AcceptReply {
-        /// The key.
-        #[n(0)]
-        #[cbor(with = "crate::wire::blob")]
-        key: Bytes,
-        /// The instance.
-        #[n(1)]
-        id: InstanceId,
-        /// The ballot.
-        #[n(2)]
-        ballot: Ballot,
-    },
-    /// To all: the outcome is final.
-    #[n(17)]
-    Commit {
-        /// The key.
-        #[n(0)]
-        #[cbor(with = "crate::wire::blob")]
-        key: Bytes,
-        /// The instance.
-        #[n(1)]
-        id: InstanceId,
-        /// The outcome.
-        #[n(2)]
-        proposal: Box<Proposal>,
-    },
     /// Replica to the instance's coordinator: executed here, and durably so.
-    #[n(18)]
+    #[n(15)]
     Executed {
         /// The key.
         #[n(0)]
@@ -331,63 +268,18 @@ pub enum Message {
         #[n(1)]
         id: InstanceId,
     },
-    /// Replica to whoever asked with a ballot below the one promised.
-    #[n(19)]
-    Refused {
-        /// The key.
-        #[n(0)]
-        #[cbor(with = "crate::wire::blob")]
-        key: Bytes,
-        /// The instance.
-        #[n(1)]
-        id: InstanceId,
-        /// The ballot promised.
-        #[n(2)]
-        promised: Ballot,
-    },
-    /// Recoverer to all: promise this ballot and tell what you know.
-    #[n(20)]
-    Recover {
-        /// The key.
-        #[n(0)]
-        #[cbor(with = "crate::wire::blob")]
-        key: Bytes,
-        /// The instance.
-        #[n(1)]
-        id: InstanceId,
-        /// The ballot.
-        #[n(2)]
-        ballot: Ballot,
-    },
-    /// Replica to recoverer: promised; this is what I know.
-    #[n(21)]
-    RecoverReply {
-        /// The key.
-        #[n(0)]
-        #[cbor(with = "crate::wire::blob")]
-        key: Bytes,
-        /// The instance.
-        #[n(1)]
-        id: InstanceId,
-        /// The ballot promised.
-        #[n(2)]
-        ballot: Ballot,
-        /// What it knows.
-        #[n(3)]
-        report: Box<Report>,
-    },
     /// To whoever lacks it: all that this replica holds of a key.
-    #[n(22)]
+    #[n(16)]
     KeyState {
         /// The key and its register.
         #[n(0)]
         keyed: Keyed,
         /// Its rmws, if there were any.
         #[n(1)]
-        chain: Option<Box<ChainState>>,
+        state: Option<Box<LogState<Head>>>,
     },
     /// Client to replicas: list keys.
-    #[n(23)]
+    #[n(17)]
     List {
         /// The operation.
         #[n(0)]
@@ -403,7 +295,7 @@ pub enum Message {
         at_ms: u64,
     },
     /// Replica to client: the keys, in the order of their hashes.
-    #[n(24)]
+    #[n(18)]
     ListReply {
         /// The operation.
         #[n(0)]
@@ -418,67 +310,18 @@ pub enum Message {
         #[n(3)]
         next: Option<u64>,
     },
-    /// Replica to a peer, from time to time: do we hold the same?
-    #[n(25)]
-    Compare {
-        /// Digest of each bucket of keys, or `None` for one that is changing just now.
-        #[n(0)]
-        digests: Vec<Option<u64>>,
-        /// The bucket whose turn it is to be compared even so.
-        #[n(1)]
-        turn: u32,
-    },
-    /// Peer to replica: not in this bucket; this is what I hold there.
-    #[n(26)]
-    Differ {
-        /// The bucket.
-        #[n(0)]
-        bucket: u32,
-        /// Its keys.
-        #[n(1)]
-        keys: Vec<Compared>,
-        /// Whether the receiver should tell its own keys of the bucket in return.
-        #[n(2)]
-        ask: bool,
-    },
-}
-
-/// What a replica knows of an instance, told to a recoverer.
-#[derive(Clone, Debug, PartialEq, Encode, Decode)]
-pub struct Report {
-    /// How far the instance has come here.
-    #[n(0)]
-    pub phase: Phase,
-    /// The ballot at which `proposal` was accepted.
-    #[n(1)]
-    pub accepted: Ballot,
-    /// The outcome as known here, from `Phase::PreAccepted` on.
-    #[n(2)]
-    pub proposal: Option<Proposal>,
-    /// The attributes that the coordinator proposed, if known.
-    #[n(3)]
-    pub initial: Option<Attributes>,
-    /// The partner that the coordinator named.
-    #[n(4)]
-    pub partner: Option<Region>,
+    /// Replica to a peer: do we hold the same?
+    #[n(19)]
+    Comparison(#[n(0)] Comparing),
 }
 
 impl machine::Message for Message {
     fn items(&self) -> usize {
-        let instance = |attributes: &Attributes| 1 + attributes.dependencies.len();
         match self {
-            Self::PreAccept { initial: attributes, .. } | Self::PreAcceptReply { attributes, .. } => {
-                instance(attributes)
-            }
-            Self::Accept { proposal, .. } | Self::Commit { proposal, .. } => instance(&proposal.attributes),
-            Self::RecoverReply { report, .. } => report.initial.as_ref().map_or(1, instance),
-            Self::AcceptReply { .. }
-            | Self::Executed { .. }
-            | Self::Refused { .. }
-            | Self::Recover { .. } => 1,
+            Self::Instance { step, .. } => step.items(),
+            Self::Executed { .. } => 1,
             Self::ListReply { keys, .. } => keys.len(),
-            Self::Compare { digests, .. } => digests.len(),
-            Self::Differ { keys, .. } => keys.len(),
+            Self::Comparison(comparing) => comparing.items(),
             _ => 0,
         }
     }

@@ -19,40 +19,41 @@
 //! | Alg. 1 read, §5 and Alg. 7 read proxy | `replica` `on_read`, `advance_read`; `client` without proxy | the proxy's vote is what it held at the start; holders are counted by carstamp |
 //! | Alg. 1 write | `client` `on_write1_reply` | a coordinator never uses a timestamp twice |
 //! | Alg. 2 `Apply` | `replica` `apply` | no |
-//! | Alg. 3 rmw coordinator | `coordinate` `propose`, `advance_pre_accept`, `finish` | fast quorum n-1 (a smaller one can't recover the base); with three replicas the pair rule; carstamps are compared, not structs |
+//! | Alg. 3 rmw coordinator | [`crate::instances`]; `protocol` `attributes`, `fast_failures`; `rmws` `finish` | fast quorum n-1 (a smaller one can't recover the base); with three replicas the pair rule; carstamps are compared, not structs |
 //! | Alg. 4 execution, `prev` | `chain` `plan`, `execute` | `prev` per key; results remembered per lane, so that a retry takes effect once |
-//! | Alg. 5, 6 recovery | `recovery` | two ballots an instance, as in EPaxos*; no second pre-accept |
+//! | Alg. 5, 6 recovery | [`crate::instances`] | two ballots an instance, as in EPaxos*; no second pre-accept, no `TryPreAccept`, no `Validate` |
 //! | RSS/RSC Alg. 3-5, §7.1 Gryff-RSC | `client` `note_unsettled`, `go_on` | **corrected**: what was read is settled before the next operation begins; the published piggyback does not give RSC (see `docs/engines/gryff.md`) |
-//! | not in the papers | `sync` | replicas compare what they hold, so that copies become whole again |
+//! | not in the papers | [`comparison`], [`crate::instances`] | replicas compare what they hold, so that copies become whole again |
 //!
 //! # A departure in the shape of things
 //! Each key has its own instance space ([`instance::InstanceId`]), and an executed instance is forgotten at once:
-//! whoever asks for it is sent the key's state instead ([`chain::ChainState`]). So the log needs no truncation
+//! whoever asks for it is sent the key's state instead. So the log needs no truncation
 //! protocol, and a replica that is away for long does not make the others keep anything for it.
 
 pub mod carstamp;
 mod chain;
 pub(crate) mod client;
 pub(crate) mod comparison;
-mod coordinate;
 pub mod instance;
 pub mod message;
+mod protocol;
 mod read;
-pub mod record;
-mod recovery;
 pub(crate) mod registers;
 #[cfg(test)]
 mod regressions;
 mod replica;
-mod sync;
+mod rmws;
 #[cfg(test)]
 mod tests;
 
-pub use chain::{ChainState, Remembered};
+pub use chain::{Head, Remembered};
 pub use client::Client;
 pub use message::Message;
-pub use record::Record;
 pub use replica::Replica;
+
+/// A durable fact about one key. Its version is stored before any message shows its carstamp, because a quorum that
+/// shows one carstamp is the only evidence a one-round read has; what executed rmws have left before `Executed` is sent.
+pub type Record = crate::instances::record::Record<Gryff>;
 
 use crate::machine::{self, Place};
 use crate::object::{Action, Answer, apply};
@@ -74,7 +75,7 @@ pub enum Consistency {
 }
 
 /// The engine: makes Gryff's machines.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Gryff {
     pub(crate) consistency: Consistency,
     pub(crate) settings: Settings,

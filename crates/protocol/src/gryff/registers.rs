@@ -11,6 +11,9 @@ use std::collections::BTreeSet;
 /// How many buckets of keys replicas compare by digest.
 const BUCKETS: usize = 256;
 
+/// The most keys in one page, unless more have the same hash.
+const LIST_LIMIT: usize = 10_000;
+
 /// What replicas must agree on once nothing is in flight: a key's version and which rmws are executed.
 #[derive(Clone, Debug, Default)]
 struct Entry {
@@ -98,12 +101,12 @@ impl Registers {
     }
 
     /// About `count` keys from hash `from` on, and the hash at which the next page begins. Keys of equal hash
-    /// are never separated, so a page may be longer.
+    /// are never separated, so a page may be longer. A page has at most `LIST_LIMIT` of them otherwise.
     pub(crate) fn list(&self, from: u64, count: usize, at_ms: u64) -> (Vec<Listed>, Option<u64>) {
         let mut keys: Vec<Listed> = Vec::new();
         let mut last = from;
         for (hash, key) in self.order.range((from, Bytes::new())..) {
-            if keys.len() >= count.max(1) && *hash != last {
+            if keys.len() >= count.clamp(1, LIST_LIMIT) && *hash != last {
                 return (keys, Some(*hash));
             }
             last = *hash;

@@ -4,11 +4,13 @@
 use super::Gryff;
 use super::carstamp::Carstamp;
 use super::chain::{Chain, Execution};
-use super::instance::{Attributes, Base, Instance, InstanceId, Phase, Proposal, Rmw};
+use super::instance::{Attributes, Base, Instance, InstanceId, Operation, Phase, Proposal, Step};
 use super::message::{Message, OpId};
 use crate::cluster::{Cluster, bulk, get, incr, int, set};
+use crate::instances::Adopted;
 use crate::machine::{Effects, Engine, Outcome, Replica as _};
 use crate::object::{Action, Answer, Command, End, Reply};
+use crate::planted::Plant;
 use crate::registry::Settings;
 use crate::topology::{Address, ClientId, Region};
 use bytes::Bytes;
@@ -58,7 +60,7 @@ fn concurrent_rmws_each_take_effect_once() {
         assert!(slow > 0 || regions == 3, "concurrent rmws at {regions} replicas should take the slow path");
         let open: u64 = cluster.replicas.iter().map(|replica| replica.status().open_instances).sum();
         assert_eq!(open, 0, "executed instances are forgotten");
-        assert!(cluster.replicas.iter().all(|r| r.chains.values().all(|chain| chain.instances.is_empty())));
+        assert!(cluster.replicas.iter().all(|r| r.logs.values().all(|chain| chain.instances.is_empty())));
     }
 }
 
@@ -72,7 +74,11 @@ fn a_dead_coordinators_instance_is_recovered() {
         // The coordinator dies when its pre-accepts are out: no reply reaches it.
         cluster.begin(0, "n", incr());
         cluster.run(|from, to, message| {
-            dead(from, to) && !matches!(message, Message::PreAccept { .. } | Message::Rmw { .. })
+            dead(from, to)
+                && !matches!(
+                    message,
+                    Message::Instance { step: Step::PreAccept { .. }, .. } | Message::Rmw { .. }
+                )
         });
         let request = cluster.begin(1, "n", incr());
         for _ in 0..20 {
@@ -168,24 +174,33 @@ fn rsc_answers_at_once_and_settles_before_the_next_operation() {
     assert!(done.cost.waited >= 600_000 && !done.cost.reason.is_empty());
 }
 
-fn rmw(request: u64, at_ms: u64) -> Rmw {
+fn rmw(request: u64, at_ms: u64) -> Operation {
     let client = ClientId::new(1, 1, 0);
-    Rmw { op: OpId { client, request }, lane: 0, action: incr(), at_ms }
+    Operation { op: OpId { client, request }, lane: 0, action: incr(), at_ms }
 }
 
-fn committed(chain: &mut Chain, row: u8, index: u64, dependencies: [u64; 3], rmw: Option<Rmw>) -> InstanceId {
-    let rmw = rmw.map(Box::new);
+fn committed(
+    chain: &mut Chain,
+    row: u8,
+    index: u64,
+    dependencies: [u64; 3],
+    rmw: Option<Operation>,
+) -> InstanceId {
+    let command = rmw.map(Box::new);
     let id = InstanceId { index, row: Region(row) };
     let attributes = Attributes { dependencies: dependencies.to_vec(), base: Base::default() };
-    let instance =
-        Instance { phase: Phase::Committed, proposal: Proposal { rmw, attributes }, ..Instance::unknown() };
+    let instance = Instance {
+        phase: Phase::Committed,
+        proposal: Proposal { command, attributes },
+        ..Instance::unknown()
+    };
     chain.instances.insert(id, instance);
     id
 }
 
 #[test]
 fn execution_follows_dependencies_and_stops_at_what_is_not_committed() {
-    let mut chain = Chain::new(3);
+    let mut chain = Chain::new(3, Plant::default());
     let b = committed(&mut chain, 1, 1, [1, 0, 0], Some(rmw(2, 0)));
     let plan = chain.plan();
     let a = InstanceId { index: 1, row: Region(0) };
@@ -202,7 +217,7 @@ fn execution_follows_dependencies_and_stops_at_what_is_not_committed() {
 
 #[test]
 fn execution_does_not_depend_on_a_deep_stack() {
-    let mut chain = Chain::new(3);
+    let mut chain = Chain::new(3, Plant::default());
     for index in 1..=50_000 {
         committed(&mut chain, 0, index, [0, index - 1, 0], None);
         committed(&mut chain, 1, index, [index, 0, 0], None);
@@ -212,7 +227,7 @@ fn execution_does_not_depend_on_a_deep_stack() {
 
 #[test]
 fn a_retried_rmw_takes_effect_once_and_a_forgotten_one_never_again() {
-    let mut chain = Chain::new(3);
+    let mut chain = Chain::new(3, Plant::default());
     let horizon = 1_000;
     let run = |chain: &mut Chain, index, rmw| {
         let id = committed(chain, 0, index, [0, 0, 0], Some(rmw));
@@ -221,26 +236,26 @@ fn a_retried_rmw_takes_effect_once_and_a_forgotten_one_never_again() {
     let Execution::Done(first) = run(&mut chain, 1, rmw(1, 5_000)) else { panic!("it is new") };
     let Execution::Done(again) = run(&mut chain, 2, rmw(1, 5_000)) else { panic!("it is remembered") };
     assert_eq!(first, again);
-    assert_eq!(chain.previous.carstamp, Carstamp { ts: 0, id: 0, rmw_count: 1 });
+    assert_eq!(chain.head.previous.carstamp, Carstamp { ts: 0, id: 0, rmw_count: 1 });
     // The lane has gone on: what it asked before is over.
     assert!(matches!(run(&mut chain, 3, rmw(3, 5_001)), Execution::Done(_)));
     assert_eq!(run(&mut chain, 4, rmw(2, 5_001)), Execution::Forgotten);
     // Another lane, older than the horizon: it may have been executed and forgotten.
-    let old = Rmw { lane: 1, ..rmw(9, 3_000) };
+    let old = Operation { lane: 1, ..rmw(9, 3_000) };
     assert_eq!(run(&mut chain, 5, old), Execution::Forgotten);
-    assert_eq!(chain.previous.carstamp.rmw_count, 2);
+    assert_eq!(chain.head.previous.carstamp.rmw_count, 2);
 }
 
 #[test]
 fn a_peers_state_is_taken_only_if_it_is_later() {
-    let (mut behind, mut ahead) = (Chain::new(3), Chain::new(3));
+    let (mut behind, mut ahead) = (Chain::new(3, Plant::default()), Chain::new(3, Plant::default()));
     for index in 1..=3 {
         let id = committed(&mut ahead, 0, index, [0, 0, 0], Some(rmw(index, 0)));
         ahead.execute(id, 1_000);
     }
     let open = committed(&mut behind, 0, 2, [1, 0, 0], Some(rmw(2, 0)));
-    assert_eq!(behind.adopt(ahead.state()), Some(vec![open]));
+    assert_eq!(behind.adopt(ahead.state()), Some(Adopted { covered: vec![open], later: true }));
     assert_eq!(behind.state(), ahead.state());
-    assert_eq!(behind.adopt(Chain::new(3).state()), None);
+    assert_eq!(behind.adopt(Chain::new(3, Plant::default()).state()), None);
     assert_eq!(behind.adopt(ahead.state()), None);
 }

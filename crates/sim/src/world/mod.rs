@@ -24,7 +24,7 @@ use node::{Buffers, Clock, Disk, Hosted, Input, Node};
 use queue::Queue;
 use rand::{RngExt, SeedableRng, seq::SliceRandom};
 use rand_pcg::Pcg64Mcg;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
 use std::ops::RangeInclusive;
 use trace::Trace;
@@ -147,10 +147,11 @@ impl<E: Engine> World<E> {
                 inbox: Vec::new(),
                 replicas: Vec::new(),
                 clients: Vec::new(),
+                attached: BTreeMap::new(),
                 disks: shape.partitions_on(index).map(|_| Disk::default()).collect(),
                 barrier: node::Barrier::default(),
                 busy_until: 0,
-                clock: Clock { monotonic: 0, skew: 0, uncertainty: None },
+                clock: Clock::right(),
                 last_request: 0,
             })
             .collect();
@@ -250,6 +251,19 @@ impl<E: Engine> World<E> {
         Address::Client(KEYSPACE, self.nodes[node].client_id(slot))
     }
 
+    /// The session of a client machine turns to another region, as if it had moved there: from now on that one comes
+    /// first among the regions that the machine is told to prefer. Its messages still travel from its node.
+    pub fn attach(&mut self, node: usize, slot: u32, region: Region) {
+        self.trace.tell(self.time, format_args!("node {} client {slot} moves to {region:?}", node + 1));
+        self.nodes[node].attached.insert(slot as usize, region);
+        let mut order = self.shape.rtt.nearest_first(self.nodes[node].region);
+        prefer(&mut order, region);
+        let client = &mut self.nodes[node].clients[slot as usize].machine;
+        for partition in 0..self.shape.partitions {
+            client.on_regions(partition, &order);
+        }
+    }
+
     /// Tells a client machine that its session has ended.
     pub fn end_session(&mut self, node: usize, slot: u32) {
         self.nodes[node].clients[slot as usize].machine.end_session();
@@ -300,11 +314,16 @@ impl<E: Engine> World<E> {
         self.network.weather = weather;
     }
 
-    /// Sets a node's wall clock.
+    /// Sets a node's wall clock, `skew` us ahead of true time, and the bound that the node trusts. It does not drift.
     pub fn set_clock(&mut self, node: usize, skew: i64, uncertainty: Option<Micros>) {
-        let clock = &mut self.nodes[node].clock;
-        (clock.skew, clock.uncertainty) = (skew, uncertainty);
+        self.nodes[node].clock.set(self.time, skew, uncertainty);
         self.trace.tell(self.time, format_args!("node {} clock is off by {skew} us", node + 1));
+    }
+
+    /// Lets a node's wall clock, once set, drift by so many us a second, but never out of the bound that the node trusts.
+    pub fn set_drift(&mut self, node: usize, ppm: i64) {
+        self.nodes[node].clock.drift_ppm = ppm;
+        self.trace.tell(self.time, format_args!("node {} clock drifts by {ppm} us a second", node + 1));
     }
 
     /// Cuts or mends the link from one node to another, in this direction only.
@@ -595,15 +614,25 @@ impl<E: Engine> World<E> {
             let (mut order, unreachable): (Vec<Region>, Vec<Region>) =
                 nearest.iter().copied().partition(reachable);
             order.extend(unreachable);
-            for client in &mut self.nodes[node].clients {
+            let Node { clients, attached, .. } = &mut self.nodes[node];
+            for (slot, client) in clients.iter_mut().enumerate() {
+                let mut order = order.clone();
+                if let Some(elsewhere) = attached.get(&slot) {
+                    prefer(&mut order, *elsewhere);
+                }
                 client.machine.on_regions(partition, &order);
             }
             if usize::from(partition) % self.shape.nodes_per_region == node % self.shape.nodes_per_region {
                 let index = usize::from(partition) / self.shape.nodes_per_region;
-                order.retain(|other| *other != region);
-                order.insert(0, region);
+                prefer(&mut order, region);
                 self.nodes[node].replicas[index].machine.on_regions(&order);
             }
         }
     }
+}
+
+/// Puts a region before the others.
+fn prefer(order: &mut Vec<Region>, region: Region) {
+    order.retain(|other| *other != region);
+    order.insert(0, region);
 }

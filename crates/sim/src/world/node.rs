@@ -26,6 +26,8 @@ pub(crate) struct Node<E: Engine> {
     pub(crate) replicas: Vec<Hosted<E::Replica>>,
     /// Client machines by slot.
     pub(crate) clients: Vec<Hosted<E::Client>>,
+    /// Client machines whose session has moved, by slot: to which region.
+    pub(crate) attached: BTreeMap<usize, Region>,
     pub(crate) disks: Vec<Disk>,
     pub(crate) barrier: Barrier<E>,
     /// Until when it works on what it has taken on, in ns of virtual time.
@@ -144,19 +146,42 @@ impl<E: Engine> Default for Batch<E> {
 pub(crate) struct Clock {
     /// What the monotonic clock read at the run's start. Another one in each life.
     pub(crate) monotonic: Micros,
-    /// By how much the wall clock is ahead of true time.
-    pub(crate) skew: i64,
+    /// By how much the wall clock was ahead of true time when it was set.
+    skew: i64,
+    /// When that was.
+    set: Micros,
+    /// By how many us a second that grows.
+    pub(crate) drift_ppm: i64,
     /// The bound within which the node trusts its wall clock.
-    pub(crate) uncertainty: Option<Micros>,
+    uncertainty: Option<Micros>,
 }
 
 impl Clock {
+    /// A clock that is right, and trusts a bound of 1 ms.
+    pub(crate) fn right() -> Self {
+        Self { monotonic: 0, skew: 0, set: 0, drift_ppm: 0, uncertainty: Some(1_000) }
+    }
+
+    pub(crate) fn set(&mut self, time: Micros, skew: i64, uncertainty: Option<Micros>) {
+        *self = Self { skew, set: time, drift_ppm: 0, uncertainty, ..*self };
+    }
+
     pub(crate) fn now(&self, time: Micros) -> Now {
         Now {
             monotonic: time + self.monotonic,
-            wall: (EPOCH + time).saturating_add_signed(self.skew),
+            wall: (EPOCH + time).saturating_add_signed(self.ahead(time)),
             uncertainty: self.uncertainty,
         }
+    }
+
+    /// By how much the wall clock is ahead of true time.
+    fn ahead(&self, time: Micros) -> i64 {
+        let bound = self.uncertainty.map_or(0, |uncertainty| uncertainty as i64);
+        if self.skew.abs() > bound {
+            return self.skew;
+        }
+        let since = time.saturating_sub(self.set) as i64;
+        (self.skew + since / 1_000 * self.drift_ppm / 1_000).clamp(-bound, bound)
     }
 
     /// The true time at which the monotonic clock reads `at`.
@@ -185,6 +210,7 @@ impl<E: Engine> Node<E> {
         self.busy_until = 0;
         self.replicas.clear();
         self.clients.clear();
+        self.attached.clear();
         let barrier = std::mem::take(&mut self.barrier);
         let torn = barrier.committing.map_or(Vec::new(), |batch| batch.records);
         self.store(torn.into_iter().take(survivors));

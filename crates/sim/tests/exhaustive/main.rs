@@ -4,6 +4,7 @@ mod multipaxos;
 
 use meridian_protocol::epaxos::{self, Epaxos};
 use meridian_protocol::gryff::{self, Gryff};
+use meridian_protocol::instances::message::Step;
 use meridian_protocol::machine::Engine;
 use meridian_protocol::object::{Action, Answer, Command};
 use meridian_protocol::registry::Settings;
@@ -64,9 +65,9 @@ impl<Id: Ord + Copy + Debug, Outcome: Clone + Debug + PartialEq> Agreement<Id, O
 impl Facts<Epaxos> for Agreement<epaxos::instance::InstanceId, epaxos::instance::Proposal> {
     fn sent(&mut self, sent: &Sent<epaxos::Message>) -> Result<bool, String> {
         match &sent.message {
-            epaxos::Message::Commit { id, proposal, .. } => {
+            epaxos::Message::Instance { id, step: Step::Commit { proposal }, .. } => {
                 self.commit(*id, proposal, |p, id| {
-                    p.operations.is_empty() || p.attributes.includes(id, REGIONS)
+                    p.command.is_empty() || p.attributes.includes(id, REGIONS)
                 })?;
             }
             epaxos::Message::Done { op, answer: Some(answer), .. } => {
@@ -74,7 +75,7 @@ impl Facts<Epaxos> for Agreement<epaxos::instance::InstanceId, epaxos::instance:
                 return Ok(false);
             }
             // Nothing but the protocol itself.
-            epaxos::Message::Compare { .. } | epaxos::Message::Differ { .. } => return Ok(false),
+            epaxos::Message::Comparison(_) => return Ok(false),
             _ => {}
         }
         Ok(true)
@@ -84,14 +85,14 @@ impl Facts<Epaxos> for Agreement<epaxos::instance::InstanceId, epaxos::instance:
 impl Facts<Gryff> for Agreement<gryff::instance::InstanceId, gryff::instance::Proposal> {
     fn sent(&mut self, sent: &Sent<gryff::Message>) -> Result<bool, String> {
         match &sent.message {
-            gryff::Message::Commit { id, proposal, .. } => {
-                self.commit(*id, proposal, |p, id| p.rmw.is_none() || p.attributes.includes(id))?;
+            gryff::Message::Instance { id, step: Step::Commit { proposal }, .. } => {
+                self.commit(*id, proposal, |p, id| p.command.is_none() || p.attributes.includes(id))?;
             }
             gryff::Message::RmwReply { op, answer: Some(answer), .. } => {
                 self.answer(op.request, answer)?;
                 return Ok(false);
             }
-            gryff::Message::Compare { .. } | gryff::Message::Differ { .. } => return Ok(false),
+            gryff::Message::Comparison(_) => return Ok(false),
             _ => {}
         }
         Ok(true)

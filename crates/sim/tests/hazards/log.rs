@@ -242,6 +242,9 @@ fn a_leader_with_a_lease_reads_alone() {
 #[test]
 fn without_trusted_clocks_there_is_no_lease() {
     let mut script = Script::new(leased(800_000), Setting::equidistant(3, 100));
+    for node in 0..3 {
+        script.world().set_clock(node, 0, None);
+    }
     script.run_for(4_000_000);
     let client = script.session(0);
     let read = script.begin(client, "x", &Plan::Get);

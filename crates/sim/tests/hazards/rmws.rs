@@ -3,17 +3,18 @@
 use crate::gryff;
 use crate::schedules::{
     self, Sent, append, is_accept, is_consensus, is_pre_accept, is_write2, judged, no_comparison, redirected,
-    set, text,
+    set, step_of, text,
 };
 use meridian_check::Model;
 use meridian_protocol::gryff::Message;
+use meridian_protocol::gryff::instance::Step;
 use meridian_protocol::machine::Outcome;
 use meridian_protocol::object::{Answer, Reply};
 use meridian_sim::Plan;
 use meridian_sim::script::{Script, Setting, from_region, to_region};
 
 fn is_commit(m: &Sent) -> bool {
-    matches!(m.message, Message::Commit { .. })
+    matches!(step_of(m), Some(Step::Commit { .. }))
 }
 
 #[test]
@@ -178,8 +179,9 @@ fn a_stuck_instance_of_another_key_holds_up_nothing() {
     let mut script = Script::new(gryff(), Setting::equidistant(3, 100));
     let (p1, p2) = (script.session(0), script.session(1));
     let stuck = script.hold(|m| match &m.message {
-        Message::PreAccept { key, .. } | Message::Recover { key, .. } | Message::Commit { key, .. } => {
-            key == &b"y"[..]
+        Message::Instance { key, step, .. } => {
+            let stuck = matches!(step, Step::PreAccept { .. } | Step::Recover { .. } | Step::Commit { .. });
+            stuck && key == &b"y"[..]
         }
         _ => false,
     });
@@ -238,9 +240,12 @@ fn instance_numbers_survive_a_crash() {
     script.run(second, "x", &append("b"));
     let mut of_operation = std::collections::BTreeMap::new();
     for m in script.sent(|m| is_pre_accept(m) && from_region(m, 0)) {
-        let Message::PreAccept { id, rmw, .. } = m.message else { continue };
-        let earlier = of_operation.insert(id, rmw.op);
-        assert!(earlier.is_none_or(|earlier| earlier == rmw.op), "{id:?} was given away twice");
+        let Message::Instance { id, step: Step::PreAccept { proposal, .. }, .. } = m.message else {
+            continue;
+        };
+        let op = proposal.command.expect("an rmw is proposed").op;
+        let earlier = of_operation.insert(id, op);
+        assert!(earlier.is_none_or(|earlier| earlier == op), "{id:?} was given away twice");
     }
     assert!(of_operation.len() > 1, "two instances: {of_operation:?}");
     judged(&script, Model::Linearizable).unwrap();

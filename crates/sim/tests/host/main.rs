@@ -1,6 +1,8 @@
 //! The host itself, with an engine that can be seen through: what it promises machines, and that it finds flaws.
 
+mod ledger;
 mod toy;
+mod transactions;
 
 use meridian_check::Model;
 use meridian_protocol::machine::{Completion, Outcome};

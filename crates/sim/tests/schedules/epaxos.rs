@@ -1,7 +1,7 @@
 //! Schedules in which a wrong EPaxos goes wrong, message by message.
 
 use super::Played;
-use meridian_protocol::epaxos::instance::{InstanceId, Kind};
+use meridian_protocol::epaxos::instance::{InstanceId, Kind, Step};
 use meridian_protocol::epaxos::{Epaxos, Message};
 use meridian_protocol::object::{Action, Command, Condition, Expiry, Set, SetAnswer};
 use meridian_protocol::registry::Settings;
@@ -20,7 +20,7 @@ pub(crate) fn set(value: &'static str) -> Action {
 /// Longer than any alarm.
 pub(crate) const LATER: u64 = 5_000_000;
 
-type Fits = fn(&Message) -> bool;
+type Fits = fn(&Step) -> bool;
 
 /// The published counterexample to one ballot an instance (Sutra 2019), with this recovery's choices in place of the
 /// published ones: p1 = region 0, p2 = 1, p3 = 2.
@@ -32,24 +32,22 @@ pub(crate) fn two_outcomes_of_one_instance(settings: &Settings) -> Played {
     let [p1, p2, p3] = [0, 1, 2].map(|region| steps.replica(region));
     let between = |from: Address, to: Address, id: InstanceId, fits: Fits| {
         move |sent: &Sent<Message>| {
-            sent.from == from
-                && sent.to == to
-                && instance_of(&sent.message) == Some(id)
-                && fits(&sent.message)
+            let step = step_of(&sent.message).filter(|(of, _)| *of == id);
+            sent.from == from && sent.to == to && step.is_some_and(|(_, step)| fits(step))
         }
     };
     let submit: fn(&Sent<Message>) -> bool = |sent| matches!(sent.message, Message::Submit { .. });
     let (recover, promise): (Fits, Fits) =
-        (|m| matches!(m, Message::Recover { .. }), |m| matches!(m, Message::RecoverReply { .. }));
+        (|step| matches!(step, Step::Recover { .. }), |step| matches!(step, Step::RecoverReply { .. }));
     let (accept, accepted): (Fits, Fits) =
-        (|m| matches!(m, Message::Accept { .. }), |m| matches!(m, Message::AcceptReply { .. }));
+        (|step| matches!(step, Step::Accept { .. }), |step| matches!(step, Step::AcceptReply { .. }));
 
     // c1 is proposed at p3, then c2 at p1; p3 alone hears of c2, and adds c1 to its dependencies.
     steps.begin(2, "x", set("c1"));
     steps.deliver(submit);
     steps.begin(0, "x", set("c2"));
     steps.deliver(submit);
-    steps.deliver(between(p1, p3, c2, |m| matches!(m, Message::PreAccept { .. })));
+    steps.deliver(between(p1, p3, c2, |step| matches!(step, Step::PreAccept { .. })));
 
     // Ballot 1: p3 with p2, up to its own acceptance.
     steps.wake(2, LATER);
@@ -75,8 +73,8 @@ pub(crate) fn two_outcomes_of_one_instance(settings: &Settings) -> Played {
 
     // And now p2 hears that its outcome was accepted at ballot 2.
     steps.deliver(between(p1, p2, c2, accepted));
-    let committed = steps.wire.iter().filter_map(|sent| match &sent.message {
-        Message::Commit { id, proposal, .. } if *id == c2 => Some((sent.from, proposal)),
+    let committed = steps.wire.iter().filter_map(|sent| match step_of(&sent.message) {
+        Some((id, Step::Commit { proposal })) if id == c2 => Some((sent.from, proposal)),
         _ => None,
     });
     let committed: Vec<_> = committed.collect();
@@ -87,17 +85,7 @@ pub(crate) fn two_outcomes_of_one_instance(settings: &Settings) -> Played {
     }
 }
 
-/// The instance that a message of consensus is about.
-pub(crate) fn instance_of(message: &Message) -> Option<InstanceId> {
-    match message {
-        Message::PreAccept { id, .. }
-        | Message::PreAcceptReply { id, .. }
-        | Message::Accept { id, .. }
-        | Message::AcceptReply { id, .. }
-        | Message::Commit { id, .. }
-        | Message::Refused { id, .. }
-        | Message::Recover { id, .. }
-        | Message::RecoverReply { id, .. } => Some(*id),
-        _ => None,
-    }
+/// The step that a message of consensus tells, and of which instance.
+pub(crate) fn step_of(message: &Message) -> Option<(InstanceId, &Step)> {
+    if let Message::Instance { id, step, .. } = message { Some((*id, step)) } else { None }
 }

@@ -6,6 +6,7 @@ pub(crate) mod epaxos;
 pub(crate) mod multipaxos;
 
 use meridian_check::{Model, Verdict};
+use meridian_protocol::gryff::instance::Step;
 use meridian_protocol::gryff::{Gryff, Message};
 use meridian_protocol::machine::{Completion, Outcome};
 use meridian_protocol::object::{Answer, Reply};
@@ -55,9 +56,7 @@ pub(crate) fn is_read2(sent: &Sent) -> bool {
 
 /// Keeps replicas from comparing what they hold: a schedule would otherwise heal by itself.
 pub(crate) fn no_comparison(script: &mut Script<Gryff>) {
-    script.lose(|m| {
-        matches!(m.message, Message::Compare { .. } | Message::Differ { .. } | Message::KeyState { .. })
-    });
+    script.lose(|m| matches!(m.message, Message::Comparison(_) | Message::KeyState { .. }));
 }
 
 pub(crate) fn judged(script: &Script<Gryff>, model: Model) -> Played {
@@ -192,7 +191,7 @@ pub(crate) fn one_execution(engine: Gryff) -> Played {
     let mut script = Script::new(engine, Setting::equidistant(3, 100));
     no_comparison(&mut script);
     let (p1, p2) = (script.session(0), script.session(1));
-    let commits = script.hold(|m| matches!(m.message, Message::Commit { .. }));
+    let commits = script.hold(|m| matches!(step_of(m), Some(Step::Commit { .. })));
     let rmw = script.begin(p1, "x", &append("a"));
     script.run_for(400_000);
     let answered = script.outcome(rmw).is_some();
@@ -274,10 +273,10 @@ pub(crate) fn base_of_a_lost_coordinator(engine: Gryff) -> Played {
 
     let asked = script.hold(move |m| m.from == client_at && matches!(m.message, Message::Rmw { .. }));
     let unheard = script.lose(|m| {
-        matches!(m.message, Message::PreAccept { .. })
+        matches!(step_of(m), Some(Step::PreAccept { .. }))
             && from_region(m, 0)
             && (to_region(m, 3) || to_region(m, 4))
-            || matches!(m.message, Message::PreAcceptReply { .. }) && to_region(m, 0)
+            || matches!(step_of(m), Some(Step::PreAcceptReply { .. })) && to_region(m, 0)
     });
     let rmw = script.begin(client, "x", &append(".rmw"));
     let request = script.held(asked).remove(0);
@@ -313,7 +312,7 @@ pub(crate) fn two_outcomes_at_two_ballots(engine: Gryff) -> Played {
         |from: u8, to: u8| move |m: &Sent| is_recover(m) && from_region(m, from) && to_region(m, to);
     let reply = |from: u8, to: u8| {
         move |m: &Sent| {
-            matches!(m.message, Message::RecoverReply { .. }) && from_region(m, from) && to_region(m, to)
+            matches!(step_of(m), Some(Step::RecoverReply { .. })) && from_region(m, from) && to_region(m, to)
         }
     };
     exchange(&mut script, between, recover(2, 1), reply(1, 2));
@@ -324,8 +323,9 @@ pub(crate) fn two_outcomes_at_two_ballots(engine: Gryff) -> Played {
     await_held(&mut script, between, |m| is_accept(m) && from_region(m, 1) && to_region(m, 0));
     script.deliver(between, |m| is_accept(m) && from_region(m, 1) && to_region(m, 0));
     script.run_for(6_000);
-    let accepted =
-        |m: &Sent| matches!(m.message, Message::AcceptReply { .. }) && from_region(m, 0) && to_region(m, 1);
+    let accepted = |m: &Sent| {
+        matches!(step_of(m), Some(Step::AcceptReply { .. })) && from_region(m, 0) && to_region(m, 1)
+    };
     await_held(&mut script, between, accepted);
     // 2 recovers it again, with 0, to the end: with the last of its attempts.
     let again = script.held(between).into_iter().rfind(recover(2, 0));
@@ -335,17 +335,17 @@ pub(crate) fn two_outcomes_at_two_ballots(engine: Gryff) -> Played {
     await_held(&mut script, between, |m| is_accept(m) && from_region(m, 2) && to_region(m, 0));
     script.deliver(between, |m| is_accept(m) && from_region(m, 2) && to_region(m, 0));
     script.run_for(6_000);
-    script.deliver(between, |m| matches!(m.message, Message::AcceptReply { .. }) && to_region(m, 2));
+    script.deliver(between, |m| matches!(step_of(m), Some(Step::AcceptReply { .. })) && to_region(m, 2));
     script.run_for(6_000);
     // Now 1 hears that its outcome was accepted.
     script.deliver(between, accepted);
     script.run_for(6_000);
     let committed: Vec<bool> = script
-        .sent(|m| matches!(m.message, Message::Commit { .. }))
+        .sent(|m| matches!(step_of(m), Some(Step::Commit { .. })))
         .iter()
         .filter_map(|m| match &m.message {
-            Message::Commit { proposal, id, .. } if id.index == 1 && id.row.0 == 0 => {
-                Some(proposal.rmw.is_some())
+            Message::Instance { id, step: Step::Commit { proposal }, .. } => {
+                (id.index == 1 && id.row.0 == 0).then_some(proposal.command.is_some())
             }
             _ => None,
         })
@@ -362,30 +362,24 @@ pub(crate) fn two_outcomes_at_two_ballots(engine: Gryff) -> Played {
 }
 
 pub(crate) fn is_pre_accept(m: &Sent) -> bool {
-    matches!(m.message, Message::PreAccept { .. })
+    matches!(step_of(m), Some(Step::PreAccept { .. }))
 }
 
 pub(crate) fn is_accept(m: &Sent) -> bool {
-    matches!(m.message, Message::Accept { .. })
+    matches!(step_of(m), Some(Step::Accept { .. }))
 }
 
 fn is_recover(m: &Sent) -> bool {
-    matches!(m.message, Message::Recover { .. })
+    matches!(step_of(m), Some(Step::Recover { .. }))
 }
 
 pub(crate) fn is_consensus(m: &Sent) -> bool {
-    is_pre_accept(m)
-        || is_accept(m)
-        || is_recover(m)
-        || matches!(
-            m.message,
-            Message::PreAcceptReply { .. }
-                | Message::AcceptReply { .. }
-                | Message::Commit { .. }
-                | Message::Executed { .. }
-                | Message::Refused { .. }
-                | Message::RecoverReply { .. }
-        )
+    matches!(m.message, Message::Instance { .. } | Message::Executed { .. })
+}
+
+/// The step of an instance that a message tells.
+pub(crate) fn step_of(m: &Sent) -> Option<&Step> {
+    if let Message::Instance { step, .. } = &m.message { Some(step) } else { None }
 }
 
 /// Lets time pass until a rule holds a message of which `fits` is true.

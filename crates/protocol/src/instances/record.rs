@@ -1,47 +1,29 @@
-//! What a Gryff replica keeps through a crash.
+//! What a replica keeps through a crash.
 
-use super::carstamp::Held;
-use super::chain::Remembered;
-use super::instance::{Instance, InstanceId};
-use crate::machine;
+use super::instance::Instance;
+use super::{Id, Protocol};
+use crate::gryff::carstamp::Held;
 use crate::record_key::{self, take};
-use crate::topology::{ClientId, Region};
-use crate::wire;
+use crate::results::Remembered;
+use crate::topology::ClientId;
+use crate::{machine, wire};
 use bytes::Bytes;
-use minicbor::{Decode, Encode};
-
-/// What executing has left of a key's rmws, apart from the remembered results.
-#[derive(Clone, Debug, PartialEq, Encode, Decode)]
-pub struct Head {
-    /// As in [`super::chain::ChainState`].
-    #[n(0)]
-    pub executed: Vec<u64>,
-    /// As in [`super::chain::ChainState`].
-    #[n(1)]
-    pub latest: Vec<u64>,
-    /// As in [`super::chain::ChainState`].
-    #[n(2)]
-    pub previous: Held,
-    /// As in [`super::chain::ChainState`].
-    #[n(3)]
-    pub newest_ms: u64,
-}
 
 /// A durable fact about one key.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Record {
-    /// Its newest version: stored before any message shows its carstamp, because a quorum that shows one
-    /// carstamp is the only evidence a one-round read has.
+pub enum Record<P: Protocol> {
+    /// Its version.
     Register(Bytes, Held),
-    /// What its executed rmws have left: stored before `Executed` is sent.
-    Head(Bytes, Head),
+    /// What executing its instances has left, apart from the results.
+    Head(Bytes, P::Head),
     /// A lane's last result, or that it is forgotten.
     Result(Bytes, ClientId, u32, Option<Remembered>),
-    /// An instance with its promises: stored before they are sent. `None` once it is executed.
-    Instance(Bytes, InstanceId, Option<Box<Instance>>),
+    /// An instance: stored before the proposal, pre-accept, promise or acceptance that it makes is sent, so that an
+    /// index is never used twice either. `None` once it is executed.
+    Instance(Bytes, P::Id, Option<Box<Instance<P::Command, P::Attributes>>>),
 }
 
-impl machine::Record for Record {
+impl<P: Protocol> machine::Record for Record<P> {
     fn encode_key(&self, buffer: &mut Vec<u8>) {
         let (tag, key) = match self {
             Self::Register(key, _) => (b'r', key),
@@ -56,10 +38,7 @@ impl machine::Record for Record {
                 buffer.extend_from_slice(&client.0.to_be_bytes());
                 buffer.extend_from_slice(&lane.to_be_bytes());
             }
-            Self::Instance(_, id, _) => {
-                buffer.extend_from_slice(&id.index.to_be_bytes());
-                buffer.push(id.row.0);
-            }
+            Self::Instance(_, id, _) => id.encode_key(buffer),
         }
     }
 
@@ -87,9 +66,7 @@ impl machine::Record for Record {
                 Self::Result(name, client, lane, Some(wire::decode(value).map_err(unreadable)?))
             }
             b'i' => {
-                let index = u64::from_be_bytes(take(&mut rest)?);
-                let [row] = take(&mut rest)?;
-                let id = InstanceId { index, row: Region(row) };
+                let id = P::Id::decode_key(&mut rest)?;
                 Self::Instance(name, id, Some(Box::new(wire::decode(value).map_err(unreadable)?)))
             }
             other => return Err(format!("no record of kind {other} is known")),
@@ -102,13 +79,16 @@ impl machine::Record for Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::epaxos::instance::Kind;
+    use crate::epaxos::{self, Epaxos};
+    use crate::gryff::{self, Gryff};
     use crate::machine::Record as _;
+    use crate::topology::Region;
 
-    #[test]
-    fn records_come_back_and_bad_ones_are_refused() {
-        let id = InstanceId { index: 7, row: Region(2) };
-        let records = [
+    fn come_back<P: Protocol>(id: P::Id, head: P::Head) {
+        let records: [Record<P>; 3] = [
             Record::Register(Bytes::from("k"), Held::default()),
+            Record::Head(Bytes::from("k"), head),
             Record::Instance(Bytes::from("k"), id, Some(Box::new(Instance::unknown()))),
         ];
         for record in records {
@@ -117,9 +97,18 @@ mod tests {
             assert!(record.encode_value(&mut value));
             assert_eq!(Record::decode(&key, &value).unwrap(), record);
             for cut in 0..key.len() {
-                assert!(Record::decode(&key[..cut], &value).is_err());
+                assert!(Record::<P>::decode(&key[..cut], &value).is_err());
             }
-            assert!(Record::decode(&key, &value[..value.len() - 1]).is_err());
+            assert!(Record::<P>::decode(&key, &value[..value.len() - 1]).is_err());
         }
+    }
+
+    #[test]
+    fn records_come_back_and_bad_ones_are_refused() {
+        let id = gryff::instance::InstanceId { index: 7, row: Region(2) };
+        come_back::<Gryff>(id, gryff::Head { executed: vec![1, 2], ..gryff::Head::default() });
+        let id = epaxos::instance::InstanceId { kind: Kind::Read, row: Region(2), index: 7 };
+        let beyond = [id].into();
+        come_back::<Epaxos>(id, epaxos::Head { beyond, executed: vec![1, 2], ..epaxos::Head::default() });
     }
 }

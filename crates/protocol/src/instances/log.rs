@@ -1,0 +1,153 @@
+//! One key's instances that are not executed yet, and what executing the others has left.
+//!
+//! Every replica executes what changes a key in one order, and what that leaves is one of a single sequence of states.
+//! A replica that has fallen behind may take a peer's state in place of the instances that led to it, so an instance
+//! is forgotten as soon as it is executed, and there is no truncation to agree on.
+
+use super::Protocol;
+use super::instance::{Instance, Phase};
+use crate::components::Dependencies;
+use crate::gryff::message::OpId;
+use crate::planted::Plant;
+use crate::results::{Lane, Remembered, Results};
+use minicbor::{Decode, Encode};
+use std::collections::BTreeMap;
+
+/// What executing has left of a key's instances, apart from the value and the remembered results.
+pub trait Head<P: Protocol>: Default {
+    /// Gives it an entry for each row of so many regions, where it has none.
+    fn resize(&mut self, regions: u8);
+
+    /// Whether an instance is executed.
+    fn is_executed(&self, id: P::Id) -> bool;
+
+    /// A digest of which instances are executed; 0 if none.
+    fn progress(&self) -> u64;
+
+    /// Counts a proposal that has become known here.
+    fn note(&mut self, _id: P::Id, _command: &P::Command, _attributes: &P::Attributes) {}
+
+    /// Appends what replicas must agree on at rest.
+    fn agreed(&self, buffer: &mut Vec<u8>);
+}
+
+/// What executing has left of a key's instances, for a peer that is behind.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct LogState<H> {
+    /// All but the results.
+    #[n(0)]
+    pub head: H,
+    /// The last result of each lane.
+    #[n(1)]
+    pub results: Vec<Remembered>,
+}
+
+/// What a peer's state has brought.
+#[derive(Debug, PartialEq)]
+pub struct Adopted<Id> {
+    /// Instances that need not be executed here any more.
+    pub(crate) covered: Vec<Id>,
+    /// Whether the peer had executed more; otherwise it only knew more Nops and reads to be done.
+    pub(crate) later: bool,
+}
+
+/// A key's instances at one replica.
+#[derive(Clone, Debug)]
+pub struct Log<P: Protocol> {
+    pub(crate) regions: u8,
+    pub(crate) plant: Plant,
+    pub(crate) head: P::Head,
+    pub(crate) results: Results,
+    /// Instances not executed here.
+    pub(crate) instances: BTreeMap<P::Id, Instance<P::Command, P::Attributes>>,
+}
+
+impl<P: Protocol> Log<P> {
+    pub(crate) fn new(regions: u8, plant: Plant) -> Self {
+        let mut head = P::Head::default();
+        head.resize(regions);
+        Self { regions, plant, head, results: Results::default(), instances: BTreeMap::new() }
+    }
+
+    /// Takes back what was on disk.
+    pub(super) fn restore(&mut self, head: P::Head) {
+        self.head = head;
+        self.head.resize(self.regions);
+    }
+
+    pub(crate) fn is_executed(&self, id: P::Id) -> bool {
+        self.head.is_executed(id)
+    }
+
+    /// Whether an instance is not yet final here.
+    pub(crate) fn is_undecided(&self, id: P::Id) -> bool {
+        !self.is_executed(id) && self.instances.get(&id).is_none_or(|i| i.phase < Phase::Committed)
+    }
+
+    /// Counts what an instance says as it is known here.
+    pub(super) fn note(&mut self, id: P::Id) {
+        if let Some(Instance { proposal, .. }) = self.instances.get(&id) {
+            self.head.note(id, &proposal.command, &proposal.attributes);
+        }
+    }
+
+    /// The result of an operation, if it is executed and remembered.
+    pub(crate) fn result_of(&self, op: OpId, lane: u32) -> Option<&Remembered> {
+        self.results.of(op, lane)
+    }
+
+    /// What executing has left, for a peer that is behind.
+    pub(crate) fn state(&self) -> LogState<P::Head> {
+        LogState { head: self.head.clone(), results: self.results.all() }
+    }
+
+    /// Lanes whose results were forgotten since this was last asked, to be forgotten on disk too.
+    pub(crate) fn take_forgotten(&mut self) -> Vec<Lane> {
+        self.results.take_forgotten()
+    }
+
+    /// Takes an instance that is to be executed out.
+    pub(crate) fn take_final(&mut self, id: P::Id) -> Instance<P::Command, P::Attributes> {
+        let instance = self.instances.remove(&id).expect("a plan names instances of the log");
+        assert!(instance.phase == Phase::Committed, "only final instances are executed");
+        instance
+    }
+
+    /// Forgets results older than a time, once in so many executions: `before` and `after` are how many there were, Nops
+    /// not counted, as replicas may execute them at different points.
+    pub(crate) fn forget_results(&mut self, (before, after): (u64, u64), oldest_ms: u64) {
+        if before / FORGET_EVERY != after / FORGET_EVERY {
+            self.results.forget_before(oldest_ms);
+        }
+    }
+
+    /// Drops instances that are executed; answers which.
+    pub(crate) fn drop_executed(&mut self) -> Vec<P::Id> {
+        let covered: Vec<_> = self.instances.keys().copied().filter(|id| self.is_executed(*id)).collect();
+        for id in &covered {
+            self.instances.remove(id);
+        }
+        covered
+    }
+}
+
+impl<P: Protocol> Dependencies for Log<P> {
+    type Id = P::Id;
+
+    fn is_final(&self, id: P::Id) -> bool {
+        self.instances.get(&id).is_some_and(|instance| instance.phase == Phase::Committed)
+    }
+
+    fn waits_for(&self, id: P::Id) -> Vec<P::Id> {
+        P::waits_for(self, id)
+    }
+}
+
+/// Adds a word to a digest.
+pub(crate) fn mix(digest: u64, word: u64) -> u64 {
+    let mixed = (digest ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ mixed >> 29
+}
+
+/// Old results are looked for once in so many executions, at the same ones on every replica.
+const FORGET_EVERY: u64 = 64;
