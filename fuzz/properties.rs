@@ -7,7 +7,7 @@ use meridian_node::resp::parse::{Parser, ProtocolError};
 use meridian_node::resp::table::{self, Kind};
 use meridian_protocol::machine::Record;
 use meridian_protocol::wire::{self, Wire};
-use meridian_protocol::{epaxos, gryff};
+use meridian_protocol::{causal, cc_lo, epaxos, gryff, multipaxos, spanner};
 
 /// The longest string that is accepted, small so that the limit is met.
 const BULK_MAX: usize = 4096;
@@ -82,8 +82,16 @@ fn commands(data: &[u8], piece: usize) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolErr
 pub(crate) fn wire(data: &[u8]) {
     message::<gryff::Message>(data);
     message::<epaxos::Message>(data);
+    message::<multipaxos::Message>(data);
+    message::<spanner::Message>(data);
+    message::<causal::Message>(data);
+    message::<cc_lo::Message>(data);
     record::<gryff::Record>(data);
     record::<epaxos::Record>(data);
+    record::<multipaxos::Record>(data);
+    record::<spanner::Record>(data);
+    record::<causal::Record>(data);
+    record::<cc_lo::Record>(data);
     frames(data);
 }
 

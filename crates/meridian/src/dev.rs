@@ -36,7 +36,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = duration)]
     clock_error: Duration,
     /// A keyspace: its number, its model and, if not the default, its engine; may be repeated. linearizable
-    /// (gryff, abd, epaxos, multipaxos), rsc (gryff-rsc) [default: 0=linearizable and 1=rsc]
+    /// (gryff, abd, epaxos, multipaxos), rsc (gryff-rsc), causal (contrarian, cc-lo) [default: 0=linearizable,
+    /// 1=rsc and 4=causal]
     #[arg(long, value_name = "N=MODEL[:ENGINE]", value_parser = DevOptions::keyspace)]
     db: Vec<(u16, EngineName)>,
     /// Which connections share causal metadata: node, client-name or connection [default: node for linearizable,
@@ -79,8 +80,8 @@ pub(crate) fn run(options: Options) -> Ended {
     }
     let Some(regions) = regions.filter(|_| faults.is_empty()) else { return Err(faults) };
 
-    let standard =
-        ["0=linearizable", "1=rsc"].map(|text| DevOptions::keyspace(text).expect("these models are built"));
+    let standard = ["0=linearizable", "1=rsc", "4=causal"]
+        .map(|text| DevOptions::keyspace(text).expect("these are models"));
     let cluster = DevOptions {
         regions,
         nodes_per_region: options.nodes_per_region,

@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Simulate a cluster under faults and judge what its clients saw
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Engine to run: gryff, gryff-rsc, abd, epaxos, multipaxos
+    /// Engine to run: gryff, gryff-rsc, abd, epaxos, multipaxos, contrarian, cc-lo
     #[arg(long, value_name = "E")]
     engine: String,
     /// Regions: the first so many of the round-trip times

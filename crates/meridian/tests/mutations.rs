@@ -5,10 +5,14 @@
 mod properties;
 
 use meridian_node::frame;
+use meridian_protocol::causal::{self, Causal};
+use meridian_protocol::cc_lo::{self, CcLo};
 use meridian_protocol::epaxos::{self, Epaxos};
 use meridian_protocol::gryff::{self, Gryff};
 use meridian_protocol::machine::Engine;
+use meridian_protocol::multipaxos::{self, MultiPaxos};
 use meridian_protocol::registry::Settings;
+use meridian_protocol::spanner::{self, Kind, Spanner};
 use meridian_protocol::wire;
 use meridian_sim::Plan;
 use meridian_sim::script::{Script, Setting};
@@ -37,6 +41,10 @@ fn messages() -> BTreeMap<String, Vec<u8>> {
     gather(Gryff::linearizable(Settings::default()), "", &mut longest);
     gather(Gryff::rsc(Settings::default()), "", &mut longest);
     gather(Epaxos::new(Settings::default()), "Epaxos", &mut longest);
+    gather(MultiPaxos::new(Settings::default()), "MultiPaxos", &mut longest);
+    gather(Spanner::new(Kind::Rss, Settings::default()), "Spanner", &mut longest);
+    gather(Causal::tcc(Settings::default()), "Causal", &mut longest);
+    gather(CcLo::new(Settings::default()), "CcLo", &mut longest);
     longest
 }
 
@@ -63,9 +71,7 @@ fn gather<E: Engine>(engine: E, prefix: &str, longest: &mut BTreeMap<String, Vec
         script.run_for(if round == 1 { 60_000 } else { 3_000_000 });
     }
     for envelope in script.sent(|_| true) {
-        let kind = format!("{:?}", envelope.message);
-        let kind = kind.split([' ', '{', '(']).next().unwrap_or_default();
-        let kind = format!("{prefix}{kind}");
+        let kind = format!("{prefix}{}", kind_of(&format!("{:?}", envelope.message)));
         let mut bytes = Vec::new();
         wire::encode(&envelope.message, &mut bytes);
         if kind == "Read1" {
@@ -80,6 +86,15 @@ fn gather<E: Engine>(engine: E, prefix: &str, longest: &mut BTreeMap<String, Vec
             *known = bytes;
         }
     }
+}
+
+/// What a message is called, with what it holds if that is a choice of its own.
+fn kind_of(message: &str) -> String {
+    let first = |text: &str| text.split([' ', '{', '(']).next().unwrap_or_default().to_owned();
+    let held = ["step: ", "ToLeader { request: ", "Comparison(", "Log(", "Reply("]
+        .iter()
+        .find_map(|part| message.split_once(part));
+    first(message) + &held.map(|(_, held)| first(held)).unwrap_or_default()
 }
 
 /// One mutation or a few: flipped bits, other bytes, cuts, doublings, pieces of other inputs, tempting numbers.
@@ -152,7 +167,12 @@ fn the_wire_decoder_holds() {
     }
     let mut inputs = corpus("wire");
     let is_understood = |bytes: &&Vec<u8>| {
-        wire::decode::<gryff::Message>(bytes).is_ok() || wire::decode::<epaxos::Message>(bytes).is_ok()
+        wire::decode::<gryff::Message>(bytes).is_ok()
+            || wire::decode::<epaxos::Message>(bytes).is_ok()
+            || wire::decode::<multipaxos::Message>(bytes).is_ok()
+            || wire::decode::<spanner::Message>(bytes).is_ok()
+            || wire::decode::<causal::Message>(bytes).is_ok()
+            || wire::decode::<cc_lo::Message>(bytes).is_ok()
     };
     let understood = inputs.iter().filter(is_understood).count();
     assert!(2 * understood >= inputs.len(), "the corpus is out of date: run with MERIDIAN_WRITE_CORPUS=1");

@@ -6,11 +6,15 @@
 //! [`machine`] first, then [`object`] (what commands mean), then an engine's folder.
 
 mod alarms;
+pub mod causal;
+pub mod cc_lo;
 pub mod clock;
 #[cfg(test)]
 mod cluster;
 mod components;
 pub mod epaxos;
+#[cfg(test)]
+mod grid;
 pub mod gryff;
 pub mod history;
 pub mod instances;
@@ -22,6 +26,7 @@ pub mod planted;
 mod record_key;
 pub mod registry;
 mod results;
+pub mod spanner;
 pub mod topology;
 pub mod wire;
 

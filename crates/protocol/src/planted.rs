@@ -36,11 +36,53 @@ pub enum Planted {
     SingleInstanceDependencies,
     /// EPaxos executes a component of the dependency graph in the order in which the search met it.
     UnsortedComponent,
+    /// A region's stable snapshot is what was last found, even if that is less than before.
+    StableGoesBack,
+    /// Stabilization takes one minimum over all regions' entries, and assigns it, as printed (Contrarian Alg. 2).
+    OneMinimum,
+    /// A region's writes are taken in whatever order they come.
+    ReplicationOutOfOrder,
+    /// Writes are replicated without what they depend on.
+    VectorNotSent,
+    /// A partition serves a causal snapshot without moving its clock to it.
+    ClockNotMoved,
+    /// A write's timestamp is above the own region's entry of its dependencies only, as printed (TCC Alg. 2).
+    TimestampAboveOwnEntry,
+    /// Reads of tcc do not wait for what their level asks for.
+    LevelsNotAwaited,
+    /// A write of CC-LO is visible before those who hold what it depends on were asked who must not see it.
+    SkipReadersCheck,
+    /// What an old reader sees of a dangerous write's key ends at the logical time of its earlier read, as printed.
+    CutAtEarlierRead,
+    /// A readers check leaves out transactions from which the dependency is hidden.
+    HiddenDependencyNotTold,
+    /// A newer version of a dependency's key counts as the dependency, as in COPS.
+    NewerVersionSatisfies,
+    /// Spanner tells a commit before its timestamp has passed.
+    NoCommitWait,
+    /// A Spanner-RSS session does not carry along what it has seen (`t_min`).
+    ForgetMinimum,
+    /// Spanner-RSS skips a prepared transaction although its earliest end has passed.
+    SkipPastEarliestEnd,
+    /// Spanner-RSS takes a read's values when it arrives and the skipped transactions when it is answered.
+    ValuesBeforeSkipped,
+    /// A new leader of a Spanner shard does not lock what is prepared.
+    LoseLocks,
+    /// A participant that has only read gives its locks up when it is prepared.
+    ReleaseReadersAtPrepare,
+    /// A replica serves reads at times of which it has forgotten versions.
+    ReadBelowHorizon,
+    /// A coordinator tells its decision before the log has it.
+    UnreplicatedDecision,
+    /// A Spanner-RSS shard lets a transaction end later than L after its commit.
+    UnclampedEnd,
+    /// A partition of CC-LO that has restarted tells at once of transactions, of which it knows nothing any more.
+    SpeaksAfterRestart,
 }
 
 impl Planted {
     /// Every bug with the name that `sim --plant` takes.
-    pub const ALL: [(&'static str, Self); 16] = [
+    pub const ALL: [(&'static str, Self); 37] = [
         ("skip-write-back", Self::SkipWriteBack),
         ("drop-dependency", Self::DropDependency),
         ("piggyback-dependency", Self::PiggybackDependency),
@@ -57,6 +99,27 @@ impl Planted {
         ("lost-dependency", Self::LostDependency),
         ("single-instance-dependencies", Self::SingleInstanceDependencies),
         ("unsorted-component", Self::UnsortedComponent),
+        ("stable-goes-back", Self::StableGoesBack),
+        ("one-minimum", Self::OneMinimum),
+        ("replication-out-of-order", Self::ReplicationOutOfOrder),
+        ("vector-not-sent", Self::VectorNotSent),
+        ("clock-not-moved", Self::ClockNotMoved),
+        ("timestamp-above-own-entry", Self::TimestampAboveOwnEntry),
+        ("levels-not-awaited", Self::LevelsNotAwaited),
+        ("skip-readers-check", Self::SkipReadersCheck),
+        ("cut-at-earlier-read", Self::CutAtEarlierRead),
+        ("hidden-dependency-not-told", Self::HiddenDependencyNotTold),
+        ("newer-version-satisfies", Self::NewerVersionSatisfies),
+        ("no-commit-wait", Self::NoCommitWait),
+        ("forget-minimum", Self::ForgetMinimum),
+        ("skip-past-earliest-end", Self::SkipPastEarliestEnd),
+        ("values-before-skipped", Self::ValuesBeforeSkipped),
+        ("lose-locks", Self::LoseLocks),
+        ("release-readers-at-prepare", Self::ReleaseReadersAtPrepare),
+        ("read-below-horizon", Self::ReadBelowHorizon),
+        ("unreplicated-decision", Self::UnreplicatedDecision),
+        ("unclamped-end", Self::UnclampedEnd),
+        ("speaks-after-restart", Self::SpeaksAfterRestart),
     ];
 }
 

@@ -1,5 +1,7 @@
 //! Names of models and engines, and the one place where a name becomes an engine.
 
+use crate::causal::{Causal, CausalSettings};
+use crate::cc_lo::{CcLo, CcLoSettings};
 use crate::clock::Micros;
 use crate::epaxos::Epaxos;
 use crate::gryff::Gryff;
@@ -7,6 +9,7 @@ use crate::machine::Engine;
 use crate::multipaxos::MultiPaxos;
 use crate::multipaxos::log::LogSettings;
 use crate::planted::Plant;
+use crate::spanner::{Kind, Spanner, SpannerSettings};
 use std::fmt;
 
 /// A consistency model that a keyspace can state.
@@ -30,7 +33,8 @@ pub enum Model {
 type Row = (Model, &'static str, &'static [(&'static str, bool)]);
 
 impl Model {
-    /// Every model with its name and its engines, the default first; `true` marks an engine that is built.
+    /// Every model with its name and its engines, the default first; `true` marks one that is built: it runs, and
+    /// holds in every storm of the simulator.
     const ENGINES: [Row; 6] = [
         (
             Self::Linearizable,
@@ -41,7 +45,7 @@ impl Model {
         (Self::StrictSerializable, "strict-serializable", &[("spanner", false)]),
         (Self::Rss, "rss", &[("spanner-rss", false)]),
         (Self::PoSerializable, "po-serializable", &[("spanner-po", false)]),
-        (Self::Causal, "causal", &[("contrarian", false), ("cc-lo", false), ("tcc", false)]),
+        (Self::Causal, "causal", &[("contrarian", true), ("cc-lo", true), ("tcc", false)]),
     ];
 
     /// The model's name, as in `--db` and in a configuration.
@@ -105,7 +109,7 @@ impl EngineName {
         if *built {
             Ok(Self { model: *model, name })
         } else {
-            Err(format!("{name} ({model_name}) is not built yet: choose linearizable or rsc"))
+            Err(format!("{name} ({model_name}) is not built yet: choose one of {}", Self::built()))
         }
     }
 
@@ -128,7 +132,12 @@ impl EngineName {
 
     /// Whether its replicas have a leader, so that it matters where that is.
     pub fn has_leader(self) -> bool {
-        self.name == "multipaxos"
+        self.name == "multipaxos" || self.name.starts_with("spanner")
+    }
+
+    /// Whether its sessions can make what they have seen visible to all that comes after.
+    pub fn has_fences(self) -> bool {
+        self.model != Model::PoSerializable
     }
 
     /// Whether its coordinators can gather operations to share an instance ([`Settings::batch`]).
@@ -192,6 +201,12 @@ pub struct Settings {
     pub thrifty: bool,
     /// What engines with a replicated log and a leader go by.
     pub log: LogSettings,
+    /// What the causal engines go by.
+    pub causal: CausalSettings,
+    /// What CC-LO goes by, beside.
+    pub cc_lo: CcLoSettings,
+    /// What the engines with transactions go by.
+    pub spanner: SpannerSettings,
     /// How long a coordinator of EPaxos gathers operations of one key to share an instance; 0: each has its own.
     pub batch: Micros,
     /// A bug to run with.
@@ -210,6 +225,9 @@ impl Default for Settings {
             read_proxy: true,
             thrifty: true,
             log: LogSettings::default(),
+            causal: CausalSettings::default(),
+            cc_lo: CcLoSettings::default(),
+            spanner: SpannerSettings::default(),
             batch: 0,
             plant: Plant::default(),
         }
@@ -232,6 +250,12 @@ pub fn with_engine<V: Visitor>(name: EngineName, settings: &Settings, visitor: V
         "multipaxos" => visitor.visit(MultiPaxos::new(settings)),
         "abd" => visitor.visit(Gryff::abd(settings)),
         "epaxos" => visitor.visit(Epaxos::new(settings)),
+        "contrarian" => visitor.visit(Causal::contrarian(settings)),
+        "cc-lo" => visitor.visit(CcLo::new(settings)),
+        "tcc" => visitor.visit(Causal::tcc(settings)),
+        "spanner" => visitor.visit(Spanner::new(Kind::Strict, settings)),
+        "spanner-rss" => visitor.visit(Spanner::new(Kind::Rss, settings)),
+        "spanner-po" => visitor.visit(Spanner::new(Kind::Po, settings)),
         // `EngineName` is only made of names of built engines.
         _ => visitor.visit(Gryff::linearizable(settings)),
     }

@@ -49,6 +49,9 @@ pub fn run(engine: EngineName, options: &Options, story: Option<Box<dyn Write>>)
     if !engine.has_levels() {
         (workload.levels, workload.moves_percent) = (false, 0);
     }
+    if !engine.has_fences() {
+        workload.fence_every = 0;
+    }
     if engine.rests_on_clocks() && options.clocks == Clocks::Free {
         options.clocks = Clocks::Bounded;
     }

@@ -4,10 +4,14 @@
 
 mod schedules;
 
+use meridian_protocol::causal::Causal;
+use meridian_protocol::cc_lo::CcLo;
 use meridian_protocol::gryff::Gryff;
+use meridian_protocol::machine::Level;
 use meridian_protocol::multipaxos::MultiPaxos;
 use meridian_protocol::planted::{Plant, Planted};
-use meridian_protocol::registry::{EngineName, Settings};
+use meridian_protocol::registry::{EngineName, Model, Settings};
+use meridian_protocol::spanner::Kind;
 use meridian_sim::{End, Keys, Mix, Options, Report};
 use schedules::{Played, Zigzag, explicit};
 
@@ -151,6 +155,178 @@ fn snapshot_without_sessions() {
     );
 }
 
+#[test]
+#[should_panic(expected = "went back below the horizon")]
+fn stable_goes_back() {
+    let engine = Causal::contrarian(with(Planted::StableGoesBack));
+    let _ = schedules::causal::restart_before_the_next_heartbeat(engine);
+}
+
+#[test]
+#[should_panic(expected = "went back below the horizon")]
+fn one_minimum() {
+    let engine = Causal::contrarian(with(Planted::OneMinimum));
+    let _ = schedules::causal::restart_before_the_next_heartbeat(engine);
+}
+
+#[test]
+fn replication_out_of_order() {
+    caught(
+        schedules::causal::overtaken_write(Causal::contrarian(with(Planted::ReplicationOutOfOrder))),
+        "covers op 1 (p1: w x=1), which is newer than what it returned",
+    );
+}
+
+#[test]
+fn vector_not_sent() {
+    caught(
+        schedules::causal::slow_third_link(Causal::contrarian(with(Planted::VectorNotSent))),
+        "saw what op 3 (p2: w k0=2) wrote, which its snapshot",
+    );
+}
+
+#[test]
+fn clock_not_moved() {
+    caught(
+        schedules::causal::writes_behind_a_snapshot(Causal::contrarian(with(Planted::ClockNotMoved))),
+        "which is newer than what it returned",
+    );
+}
+
+fn judged(script: &meridian_sim::script::Script<Causal>) -> Played {
+    schedules::causal::judged(script, meridian_check::Model::TccClosed)
+}
+
+#[test]
+fn timestamp_above_own_entry() {
+    let tcc = || Causal::tcc(with(Planted::TimestampAboveOwnEntry));
+    let script = schedules::causal::write_after_moving_to_a_slower_clock(tcc(), Level::MonotonicWrites);
+    caught(judged(&script), "misses what its session had written");
+    let script = schedules::causal::write_over_a_faster_clock(tcc(), Level::WritesFollowReads);
+    caught(judged(&script), "misses what its session had been returned");
+}
+
+#[test]
+fn levels_not_awaited() {
+    let tcc = || Causal::tcc(with(Planted::LevelsNotAwaited));
+    let script = schedules::causal::read_after_moving(tcc(), Level::ReadYourWrites);
+    caught(judged(&script), "misses what its session had written");
+    let script = schedules::causal::read_again_after_moving(tcc(), Level::MonotonicReads);
+    caught(judged(&script), "misses the snapshots of its session's earlier reads");
+}
+
+#[test]
+fn skip_readers_check() {
+    caught(
+        schedules::cc_lo::dependent_write_between_two_reads(CcLo::new(with(Planted::SkipReadersCheck))),
+        "was known to",
+    );
+}
+
+#[test]
+fn newer_version_satisfies() {
+    caught(
+        schedules::cc_lo::newer_version_of_a_dependency(CcLo::new(with(Planted::NewerVersionSatisfies))),
+        "was known to",
+    );
+}
+
+#[test]
+fn hidden_dependency_not_told() {
+    let engine = CcLo::new(with(Planted::HiddenDependencyNotTold));
+    caught(schedules::cc_lo::dependency_hidden_behind_a_newer_version(engine), "was known to");
+}
+
+#[test]
+fn speaks_after_restart() {
+    let engine = CcLo::new(with(Planted::SpeaksAfterRestart));
+    caught(schedules::cc_lo::restart_of_a_partition_that_hides_something(engine), "was known to");
+}
+
+#[test]
+fn cut_at_earlier_read() {
+    let engine = CcLo::new(with(Planted::CutAtEarlierRead));
+    caught(schedules::cc_lo::needed_version_before_a_dangerous_one(engine), "was known to");
+}
+
+#[test]
+fn no_commit_wait() {
+    for kind in [Kind::Strict, Kind::Rss] {
+        caught(
+            schedules::spanner::clocks_within_their_bound(kind, &with(Planted::NoCommitWait)),
+            "returned before the invocation of op 3",
+        );
+    }
+}
+
+#[test]
+fn forget_minimum() {
+    caught(
+        schedules::spanner::read_after_a_read(Kind::Rss, &with(Planted::ForgetMinimum)),
+        "came, in its session, before op 7",
+    );
+}
+
+#[test]
+fn skip_past_earliest_end() {
+    caught(
+        schedules::spanner::read_after_the_end(Kind::Rss, &with(Planted::SkipPastEarliestEnd)),
+        "returned before the invocation of op 6",
+    );
+}
+
+#[test]
+fn values_before_skipped() {
+    for kind in [Kind::Strict, Kind::Rss] {
+        caught(
+            schedules::spanner::read_after_the_end(kind, &with(Planted::ValuesBeforeSkipped)),
+            "returned before the invocation of op 6",
+        );
+    }
+}
+
+#[test]
+fn lose_locks() {
+    caught(
+        schedules::spanner::locks_after_a_failover(Kind::Strict, &with(Planted::LoseLocks)),
+        "where the newest version of",
+    );
+}
+
+#[test]
+fn release_readers_at_prepare() {
+    caught(
+        schedules::spanner::write_of_what_is_read(Kind::Strict, &with(Planted::ReleaseReadersAtPrepare)),
+        "where the newest version of",
+    );
+}
+
+#[test]
+fn read_below_horizon() {
+    for kind in [Kind::Strict, Kind::Po] {
+        caught(
+            schedules::spanner::read_of_a_forgotten_time(kind, &with(Planted::ReadBelowHorizon)),
+            "a read of a forgotten time was answered Nil",
+        );
+    }
+}
+
+#[test]
+fn unreplicated_decision() {
+    caught(
+        schedules::spanner::leader_dies_before_anybody_has_its_decision(
+            Kind::Strict,
+            &with(Planted::UnreplicatedDecision),
+        ),
+        "returned before the invocation of op 3",
+    );
+}
+
+#[test]
+fn unclamped_end() {
+    caught(schedules::spanner::read_after_a_fence(&with(Planted::UnclampedEnd)), "fence");
+}
+
 /// Bugs that random storms meet soon too: the schedules are not all that stands between them and a release.
 #[test]
 fn storms_find_what_is_not_rare() {
@@ -185,6 +361,23 @@ fn epaxos_storm(bug: Planted, seed: u64) -> Report {
     options.workload.keys = Keys::Few(2);
     options.workload.mix = Mix { reads: 3, writes: 4, rmws: 1 };
     meridian_sim::run(EngineName::of_engine("epaxos").expect("epaxos is built"), &options, None)
+}
+
+/// As above, for what can go wrong in Spanner-RSS.
+#[test]
+fn storms_find_what_is_not_rare_in_spanner() {
+    for bug in [
+        Planted::NoCommitWait,
+        Planted::ForgetMinimum,
+        Planted::SkipPastEarliestEnd,
+        Planted::ValuesBeforeSkipped,
+    ] {
+        let engine = EngineName { model: Model::Rss, name: "spanner-rss" };
+        let storms = (0..STORMS).map(|seed| meridian_sim::run(engine, &Options::new(seed, with(bug)), None));
+        let found = storms.enumerate().find(|(_, report)| report.end == End::Violated);
+        let (seed, found) = found.unwrap_or_else(|| panic!("{bug:?} was not found in {STORMS} storms"));
+        println!("{bug:?}: storm {seed}: {found}: {}", found.reason);
+    }
 }
 
 /// The most storms until a bug is found.

@@ -24,6 +24,7 @@ fn three_regions_of_two_nodes_with_four_partitions() {
     };
     demand(1_000..1_000 + runs(50) / 5, options, |engine| match engine {
         "multipaxos" => &["election", "retry", "catch_up", "restart"],
+        engine if engine.starts_with("spanner") => &["election", "in_doubt", "catch_up", "restart"],
         _ => &["recovery", "retry", "catch_up", "restart"],
     });
 }
@@ -66,18 +67,31 @@ fn impatient_machines_on_one_hot_key() {
     };
     demand(2_000..2_000 + runs(50) / 5, options, |engine| match engine {
         "multipaxos" => &["election", "resend", "retry"],
+        engine if engine.starts_with("spanner") => &["election", "resend", "wound"],
         _ => &["slow_path", "recovery", "retry"],
     });
 }
 
 /// What an engine can stand and still end half of its operations ok. Where reads and writes go through consensus each
-/// waits for all that stands before it on its key; with f regions lost for good and others crashing by turns there is
-/// hardly a time at which anything ends.
+/// waits for all that stands before it on its key, and transactions need a leader in each of their partitions; with f
+/// regions lost for good and others crashing by turns there is hardly a time at which anything ends.
 fn bearable(engine: &str, mut options: Options) -> Options {
-    if engine == "epaxos" && options.lost_regions > 0 {
+    if (engine == "epaxos" || engine.starts_with("spanner")) && options.lost_regions > 0 {
         options.faults.crash = false;
     }
+    if is_causal(engine) {
+        // Operations that stay in their region take no time: without a pause between them they are over before the storm.
+        options.workload.think = options.workload.think.max(120_000);
+        if options.lost_regions > 0 {
+            // A fence waits for every region, and a session that moves to a lost one has nobody to ask.
+            (options.workload.fence_every, options.workload.moves_percent) = (0, 0);
+        }
+    }
     options
+}
+
+fn is_causal(engine: &str) -> bool {
+    ["contrarian", "cc-lo", "tcc"].contains(&engine)
 }
 
 /// Whether something can happen with an engine at all.
@@ -85,6 +99,14 @@ fn can_happen(engine: &str, what: &str) -> bool {
     match engine {
         "abd" => what == "restart", // Its clients write back, and clients do not count.
         "epaxos" => what != "write_back",
+        // Its reads go to leaders, and wait; or to the nearest replicas, and neither wait nor skip.
+        "spanner" => !["skipped", "slow_reply", "local_read"].contains(&what),
+        "spanner-rss" => what != "local_read",
+        "spanner-po" => !["fast_reply", "skipped", "slow_reply", "blocked_read"].contains(&what),
+        // What consensus does has no part in them.
+        _ if is_causal(engine) => {
+            !["slow_path", "write_back", "recovery", "retry", "truncation", "catch_up"].contains(&what)
+        }
         _ => true,
     }
 }
@@ -104,6 +126,28 @@ fn must_happen(engine: &str) -> &'static [&'static str] {
             "catch_up",
             "snapshot",
             "restart",
+        ],
+        "contrarian" => &["too_old", "gap", "resend", "relay", "forgotten", "restart"],
+        "tcc" => {
+            &["wait_ryw", "wait_mr", "wait_cc", "too_old", "gap", "resend", "relay", "forgotten", "restart"]
+        }
+        "cc-lo" => &["bound", "refused", "gap", "resend", "relay", "forgotten", "restart"],
+        engine if engine.starts_with("spanner") => &[
+            "election",
+            "resend",
+            "truncation",
+            "catch_up",
+            "snapshot",
+            "restart",
+            "abort",
+            "wound",
+            "silent",
+            "in_doubt",
+            "blocked_read",
+            "fast_reply",
+            "skipped",
+            "slow_reply",
+            "local_read",
         ],
         _ => &["slow_path", "write_back", "recovery", "retry", "truncation", "catch_up", "restart"],
     }

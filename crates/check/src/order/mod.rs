@@ -6,7 +6,8 @@
 //! | `demands` | what each model's order must keep |
 //! | `edges` | the same, as edges between the operations of a history |
 //! | `carstamp`, `timestamp` | the order of versions that an engine's witnesses claim |
-//! | `problem`, `saturate`, `schedule` | the search for any legal order: the question, what values force, the search |
+//! | `problem`, `saturate` | the question that a search answers; what the values force |
+//! | `schedule`, `clauses`, `places` | the search: repair of an order, by a solver that learns, over an order that bends to edges |
 
 mod carstamp;
 mod clauses;

@@ -25,7 +25,10 @@ pub(crate) enum Found {
 }
 
 /// The most work before the search is given up: half a minute or so.
-const BUDGET: u64 = 200_000_000;
+const BUDGET: u64 = 100_000_000;
+
+/// How many of the updates that stand between a read and its source are talked about at once, from either end.
+const NEAREST: usize = 8;
 
 /// Searches for a legal order of `problem`'s operations that follows the edges of `graph`, which has no cycle.
 /// Of the reads whose source is not known, `open` says what the sources may be.
@@ -159,7 +162,11 @@ impl Search<'_> {
             updates.partition_point(|(update, _)| places.of(*update) <= places.of(source))
         });
         let others = updates[after..].iter().filter(|(_, left)| *left != value);
-        let between = others.map(|(update, _)| *update).collect();
+        let mut between: Vec<Op> = others.map(|(update, _)| *update).collect();
+        // The nearest to either end say enough for now.
+        if let Some(middle) = between.len().checked_sub(2 * NEAREST) {
+            between.drain(NEAREST..NEAREST + middle);
+        }
         Wrong { read, source: Some((source, it_is)), between }
     }
 
@@ -194,16 +201,17 @@ impl Search<'_> {
     /// The read had one of its sources, if it happened.
     fn consider(&mut self, (reader, key, value): Read) {
         let mut considered = Considered::new();
-        let candidates = self.candidates(reader, key, value);
-        // The last that stands before the reader is supposed first; rather one that is sure to have happened.
-        let rank = |source: &Option<Op>| {
-            let Some(source) = *source else { return (true, true, 0) };
-            let places = &self.clauses.places;
-            (places.before(source, reader), self.problem.certain[source], places.of(source))
-        };
-        let best = candidates.iter().copied().max_by_key(rank);
-        for source in candidates {
-            let it_is = self.clauses.fact(Some(source) == best);
+        let mut candidates = self.candidates(reader, key, value);
+        // First those nearest before the reader, and then nearest after it; rather one that is sure to have
+        // happened. What is made last is decided first, to be false.
+        let places = &self.clauses.places;
+        candidates.sort_by_key(|source| {
+            let Some(source) = *source else { return (false, false, u32::MAX) };
+            let distance = places.of(source).abs_diff(places.of(reader));
+            (places.before(reader, source), !self.problem.certain[source], distance)
+        });
+        for (rank, source) in candidates.into_iter().enumerate() {
+            let it_is = self.clauses.fact(rank == 0);
             if let Some(source) = source {
                 let before = self.clauses.before(source, reader);
                 self.clauses.add(vec![!it_is, before]);

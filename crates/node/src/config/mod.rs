@@ -679,7 +679,7 @@ peer = 99999
 data = "x"
 [[keyspace]]
 number = 0
-model = "rss"
+model = "casual"
 leader = "ca"
 [durability]
 mode = "hope"
@@ -701,7 +701,7 @@ value = "64MiB"
             "line 6: client: '7001' is no address",
             "line 11: 127.0.0.1:7101 is used twice",
             "line 12: peer: 99999 is out of range",
-            "line 16: model: spanner-rss (rss) is not built yet",
+            "line 16: model: no model is called 'casual'",
             "line 17: leader:",
             "line 19: mode: 'hope'",
             "line 21: source: 'sundial' is none",

@@ -3,11 +3,13 @@
 #[path = "../schedules/mod.rs"]
 mod schedules;
 
+mod causal;
 mod epaxos;
 mod log;
 mod registers;
 mod rmws;
 mod sessions;
+mod spanner;
 
 use meridian_protocol::gryff::Gryff;
 use meridian_protocol::registry::Settings;

@@ -2,8 +2,11 @@
 //! played on the right engine, which must stand it, and where a bug can be planted on the wrong one, which must
 //! not.
 
+pub(crate) mod causal;
+pub(crate) mod cc_lo;
 pub(crate) mod epaxos;
 pub(crate) mod multipaxos;
+pub(crate) mod spanner;
 
 use meridian_check::{Model, Verdict};
 use meridian_protocol::gryff::instance::Step;

@@ -39,6 +39,8 @@ struct Follower {
     progress: Progress,
     /// Until when it promises nobody else.
     lease_until: Micros,
+    /// The shortest time from a heartbeat to its answer.
+    round_trip: Option<Micros>,
 }
 
 /// Without the times.
@@ -130,6 +132,22 @@ impl<S: StateMachine> Log<S> {
         let lenders = leading.followers.values().filter(lends).count() + 1;
         let bounded = now.uncertainty.is_some();
         self.settings.lease > 0 && bounded && !leading.has_consented && lenders >= self.majority()
+    }
+
+    /// The ballot at which this replica leads, once all that was chosen before its term is applied here.
+    pub fn term(&self) -> Option<Ballot> {
+        match &self.role {
+            Role::Leading(leading) if self.commit >= leading.barrier => Some(leading.ballot),
+            _ => None,
+        }
+    }
+
+    /// The shortest round trips to the followers in this term, as far as they trust their clocks.
+    pub fn round_trips(&self) -> Vec<(Region, Micros)> {
+        let Role::Leading(leading) = &self.role else { return Vec::new() };
+        let known =
+            leading.followers.iter().filter_map(|(region, follower)| Some((*region, follower.round_trip?)));
+        known.collect()
     }
 
     fn fill_pipeline(&mut self, now: Now, out: &mut Out<S>) {
@@ -237,6 +255,12 @@ impl<S: StateMachine> Log<S> {
             return;
         }
         self.hear(now, from, progress);
+        if let Role::Leading(leading) = &mut self.role
+            && let Some(follower) = leading.followers.get_mut(&from)
+            && let Some(took) = now.monotonic.checked_sub(sent).filter(|_| sent > 0)
+        {
+            follower.round_trip = Some(follower.round_trip.map_or(took, |least| least.min(took)));
+        }
         // A sixteenth less than what the other gives, for clocks that do not run at quite the same rate. The other
         // began to count when the heartbeat arrived, this one when it was sent.
         let lease = self.settings.lease - self.settings.lease / 16;

@@ -1,0 +1,405 @@
+//! The session side: asks the replicas of one region, and remembers what the session's guarantees need.
+
+use super::message::{Attempt, Demand, Message, Seen, Step};
+use super::reading::Reading;
+use super::session::Session;
+use super::vector::{Vector, VersionId};
+use super::{Causal, Flavour, Rounds};
+use crate::alarms::Alarms;
+use crate::clock::{Micros, Now};
+use crate::gryff::message::OpId;
+use crate::history::Witness;
+use crate::machine::{self, Completion, Cost, Effects, Level, NO_TRANSACTIONS, Outcome, Place};
+use crate::machine::{Request, RequestId, Together};
+use crate::object::{Action, Answer, Class, Command, Reply};
+use crate::results::Lanes;
+use crate::topology::{Address, ClientId, Region, ReplicaId};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+
+type Out = Effects<Message, Completion>;
+
+/// What is answered to commands that depend on what they change.
+pub(crate) const NO_RMW: &str = "a causal keyspace does not carry out what depends on the old value";
+
+/// A session's machine, or one that the sessions of a node share.
+#[derive(Clone, Debug)]
+pub struct Client {
+    id: ClientId,
+    engine: Causal,
+    place: Place,
+    session: Session,
+    /// For each partition the region to ask, where that is another than the own one (tcc).
+    moved: BTreeMap<u16, Region>,
+    open: BTreeMap<RequestId, Op>,
+    /// Of writes in flight.
+    lanes: Lanes,
+    alarms: Alarms<RequestId>,
+}
+
+#[derive(Clone, Debug)]
+struct Op {
+    work: Work,
+    /// The region that it goes to, all of it.
+    region: Region,
+    give_up: Micros,
+    /// Which try this is. Writes have only one: sent again as they are, they take effect once.
+    attempt: u32,
+    /// A replica has said that the request waits there.
+    waits: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Work {
+    Write { partition: u16, lane: u32, put: Message, dependencies: Vector },
+    Read { reading: Reading, single: bool, demand: Demand },
+    List { partition: u16, from: u64, count: u32, demand: Demand },
+    Fence { vector: Vector, missing: BTreeSet<(Region, u16)> },
+}
+
+impl Client {
+    pub(super) fn new(engine: Causal, id: ClientId, place: Place) -> Self {
+        Self {
+            id,
+            session: Session::new(engine.flavour, place.group.regions),
+            engine,
+            place,
+            moved: BTreeMap::new(),
+            open: BTreeMap::new(),
+            lanes: Lanes::default(),
+            alarms: Alarms::new(),
+        }
+    }
+
+    fn region(&self, partition: u16) -> Region {
+        self.moved.get(&partition).copied().unwrap_or_else(|| self.place.region())
+    }
+
+    fn op_id(&self, request: RequestId) -> OpId {
+        OpId { client: self.id, request }
+    }
+
+    // Beginning.
+
+    fn write(&mut self, request: RequestId, step: Step, (at_ms, level): (u64, Level)) -> Op {
+        let partition = self.place.group.partition_of(&step.key);
+        let (dependencies, floor) = self.session.dependencies(level);
+        let lane = self.lanes.take();
+        let op = self.op_id(request);
+        let put = Message::Put { op, lane, step, dependencies: dependencies.clone(), floor, at_ms };
+        Op::new(self.region(partition), Work::Write { partition, lane, put, dependencies })
+    }
+
+    fn read(&self, request: RequestId, steps: Vec<(Bytes, Command)>, single: bool, demand: Demand) -> Op {
+        let reading = Reading::new(&self.place.group, steps);
+        let region = self.region(reading.coordinator(request));
+        Op::new(region, Work::Read { reading, single, demand })
+    }
+
+    fn demand(&self, level: Level, at_ms: u64) -> Demand {
+        Demand { seen: self.session.demand(level), level, at_ms }
+    }
+
+    /// What a request needs done.
+    ///
+    /// # Errors
+    /// How it ends if nothing is to be done.
+    fn work(&mut self, id: RequestId, request: Request) -> Result<Op, Outcome> {
+        match request {
+            Request::Act { key, action: Action::Command(command), at_ms, level } => match command.class() {
+                Class::Read => Ok(self.read(id, vec![(key, command)], true, self.demand(level, at_ms))),
+                // A tombstone, whose answer is what was there just before.
+                Class::Write => Ok(self.write(id, Step { key, command }, (at_ms, level))),
+                Class::ReadModifyWrite if command == Command::Delete => {
+                    Ok(self.write(id, Step { key, command }, (at_ms, level)))
+                }
+                Class::ReadModifyWrite => Err(Outcome::Aborted(NO_RMW)),
+            },
+            Request::Act { .. } => Err(Outcome::Aborted(NO_RMW)),
+            Request::Together(Together { steps, watched, at_ms, snapshot, level }) => {
+                let reads = steps.iter().all(|(_, command)| command.class() == Class::Read);
+                if !reads || !watched.is_empty() || snapshot.is_some() {
+                    return Err(Outcome::Aborted(NO_TRANSACTIONS));
+                }
+                if steps.is_empty() {
+                    return Err(Outcome::Answers(Some(Vec::new())));
+                }
+                Ok(self.read(id, steps, false, self.demand(level, at_ms)))
+            }
+            Request::Begin { .. } | Request::Commit | Request::Abort => {
+                Err(Outcome::Aborted(NO_TRANSACTIONS))
+            }
+            Request::Fence => {
+                let group = &self.place.group;
+                let regions = (0..group.regions).map(Region);
+                let all = regions.flat_map(|region| (0..group.partitions).map(move |p| (region, p)));
+                let missing = all.collect();
+                Ok(Op::new(self.place.region(), Work::Fence { vector: self.session.past(), missing }))
+            }
+            Request::Scan { partition, from, count, at_ms } => {
+                let demand = self.demand(Level::Causal, at_ms);
+                let work = Work::List { partition, from, count, demand };
+                Ok(Op::new(self.region(partition), work))
+            }
+        }
+    }
+
+    /// Sends what the request still needs.
+    fn send(&self, request: RequestId, out: &mut Out) {
+        let Some(op) = self.open.get(&request) else { return };
+        let attempt = Attempt { op: self.op_id(request), number: op.attempt };
+        let to = |region, partition| Address::Replica(self.place.group.replica(partition, region));
+        match &op.work {
+            Work::Write { partition, put, .. } => out.send(to(op.region, *partition), put.clone()),
+            Work::Read { reading, demand, .. } => self.send_read(request, op, (reading, demand), out),
+            Work::List { partition, from, count, demand } => {
+                let (from, count, demand) = (*from, *count, demand.clone());
+                out.send(to(op.region, *partition), Message::List { attempt, demand, from, count });
+            }
+            Work::Fence { vector, missing } => {
+                for (region, partition) in missing {
+                    out.send(to(*region, *partition), Message::Fence { attempt, vector: vector.clone() });
+                }
+            }
+        }
+    }
+
+    fn send_read(&self, request: RequestId, op: &Op, (reading, demand): (&Reading, &Demand), out: &mut Out) {
+        let attempt = Attempt { op: self.op_id(request), number: op.attempt };
+        let to = |partition| Address::Replica(self.place.group.replica(partition, op.region));
+        let demand = demand.clone();
+        if let Some((partition, steps)) = reading.only_leg() {
+            let steps = steps.to_vec();
+            return out.send(to(partition), Message::Read { attempt, demand, steps });
+        }
+        let coordinator = to(reading.coordinator(request));
+        match (self.rounds_of(reading), &reading.snapshot) {
+            (Rounds::OneAndAHalf, _) => {
+                out.send(coordinator, Message::Rot { attempt, demand, legs: reading.all_legs() });
+            }
+            (Rounds::Two, None) => out.send(coordinator, Message::Snapshot { attempt, demand }),
+            (Rounds::Two, Some(snapshot)) => {
+                for (partition, steps) in reading.open_legs() {
+                    let (snapshot, steps) = (snapshot.clone(), steps.to_vec());
+                    let (at_ms, waited, client) = (demand.at_ms, 0, None);
+                    let read_at = Message::ReadAt { attempt, snapshot, steps, at_ms, waited, client };
+                    out.send(to(partition), read_at);
+                }
+            }
+        }
+    }
+
+    fn rounds_of(&self, reading: &Reading) -> Rounds {
+        if reading.late { Rounds::OneAndAHalf } else { self.engine.settings.causal.rounds }
+    }
+
+    fn set_alarm(&mut self, now: Now, request: RequestId, out: &mut Out) {
+        if let Some(op) = self.open.get(&request) {
+            let at = (now.monotonic + self.engine.settings.retry).min(op.give_up.max(now.monotonic + 1));
+            self.alarms.set(at, request, out);
+        }
+    }
+
+    fn on_alarm(&mut self, now: Now, request: RequestId, out: &mut Out) {
+        let rounds = self.engine.settings.causal.rounds;
+        let Some(op) = self.open.get_mut(&request) else { return };
+        if now.monotonic >= op.give_up {
+            let outcome = op.timed_out();
+            return self.complete(request, outcome, Cost::default(), out);
+        }
+        if let Work::Read { reading, .. } = &mut op.work
+            && (reading.late || rounds == Rounds::OneAndAHalf || reading.snapshot.is_none())
+        {
+            // What the lost try would have shown may come from another snapshot than this one's.
+            op.attempt += 1;
+            reading.restart();
+        }
+        self.send(request, out);
+        self.set_alarm(now, request, out);
+    }
+
+    fn complete(&mut self, request: RequestId, outcome: Outcome, cost: Cost, out: &mut Out) {
+        let Some(op) = self.open.remove(&request) else { return };
+        if let Work::Write { lane, .. } = op.work {
+            self.lanes.release(lane);
+        }
+        out.output(Completion { request, outcome, cost });
+    }
+
+    // Answers.
+
+    fn on_put_reply(&mut self, request: RequestId, reply: Reply, ts: u64, out: &mut Out) {
+        let Some(Op { work: Work::Write { partition, dependencies, .. }, region, .. }) =
+            self.open.get(&request)
+        else {
+            return;
+        };
+        let vector = dependencies.clone().with(*region, ts);
+        let at = VersionId { ts, region: *region }.of_partition(*partition);
+        let rounds = self.rounds(*region);
+        self.session.wrote(&vector);
+        let witness = Some(Witness::Put { at, vc: vector.to_vec() });
+        let cost = Cost { rounds, witness, ..Cost::default() };
+        self.complete(request, Outcome::Answer(Answer::One(reply)), cost, out);
+    }
+
+    /// Wide-area round trips of an operation.
+    fn rounds(&self, region: Region) -> u32 {
+        u32::from(region != self.place.region())
+    }
+
+    /// The reading that an answer belongs to, if it is of the current attempt.
+    fn reading(&mut self, attempt: Attempt) -> Option<(&mut Reading, &mut Demand)> {
+        let op = self.open.get_mut(&attempt.op.request).filter(|op| op.attempt == attempt.number)?;
+        match &mut op.work {
+            Work::Read { reading, demand, .. } => Some((reading, demand)),
+            _ => None,
+        }
+    }
+
+    fn on_snapshot_reply(&mut self, attempt: Attempt, snapshot: Vector, waited: Micros, out: &mut Out) {
+        let rounds = self.engine.settings.causal.rounds;
+        let Some((reading, _)) = self.reading(attempt) else { return };
+        if rounds == Rounds::Two && !reading.late && reading.snapshot.is_none() {
+            reading.snapshot = Some(snapshot);
+            reading.waited = waited;
+            self.send(attempt.op.request, out);
+        }
+    }
+
+    fn on_values(
+        &mut self,
+        attempt: Attempt,
+        partition: u16,
+        (snapshot, seen, waited): (Vector, Vec<Seen>, Micros),
+        out: &mut Out,
+    ) {
+        let Some((reading, _)) = self.reading(attempt) else { return };
+        reading.answer(partition, snapshot, seen, waited);
+        let waited = reading.waited;
+        let Some((snapshot, seen)) = reading.complete() else { return };
+        let request = attempt.op.request;
+        let Some(Op { work: Work::Read { reading, single, .. }, region, .. }) = self.open.get(&request)
+        else {
+            return;
+        };
+        let (single, rounds) = (*single, self.rounds(*region));
+        let at = reading.versions(&seen);
+        self.session.saw(&snapshot, seen.iter().filter_map(|seen| seen.vector.as_ref()));
+        let reason = if waited > 0 { "what this session has seen was not here yet" } else { "" };
+        let witness = Some(Witness::Got { at, sv: snapshot.to_vec() });
+        let mut replies: Vec<Reply> = seen.into_iter().map(|seen| seen.reply).collect();
+        let outcome = match replies.pop() {
+            Some(reply) if single => Outcome::Answer(Answer::One(reply)),
+            last => Outcome::Answers(Some(replies.into_iter().chain(last).collect())),
+        };
+        self.complete(request, outcome, Cost { rounds, waited, reason, witness }, out);
+    }
+
+    /// The snapshot was too old: takes another one, which is not below what was said.
+    fn on_too_old(&mut self, attempt: Attempt, horizon: &Vector, out: &mut Out) {
+        let Some((reading, demand)) = self.reading(attempt) else { return };
+        demand.seen.join(horizon);
+        reading.late = true;
+        reading.restart();
+        if let Some(op) = self.open.get_mut(&attempt.op.request) {
+            op.attempt += 1;
+        }
+        self.send(attempt.op.request, out);
+    }
+
+    fn on_fenced(&mut self, attempt: Attempt, from: ReplicaId, out: &mut Out) {
+        let request = attempt.op.request;
+        let Some(Op { work: Work::Fence { missing, .. }, .. }) = self.open.get_mut(&request) else { return };
+        missing.remove(&(from.region, from.partition));
+        if missing.is_empty() {
+            self.complete(request, Outcome::Fenced, Cost { rounds: 1, ..Cost::default() }, out);
+        }
+    }
+}
+
+impl Op {
+    fn new(region: Region, work: Work) -> Self {
+        Self { work, region, give_up: 0, attempt: 0, waits: false }
+    }
+
+    fn timed_out(&self) -> Outcome {
+        match self.work {
+            Work::Write { .. } => Outcome::Unknown,
+            Work::Fence { .. } => {
+                Outcome::Aborted("what this session has seen is not visible in every region yet")
+            }
+            _ if self.waits => Outcome::Aborted("what this session has seen has not reached this region yet"),
+            _ => Outcome::NoQuorum,
+        }
+    }
+}
+
+impl machine::Client for Client {
+    type Message = Message;
+
+    fn begin(&mut self, now: Now, id: RequestId, request: Request, out: &mut Out) {
+        match self.work(id, request) {
+            Ok(op) => {
+                let give_up = now.monotonic + self.engine.settings.operation_timeout;
+                self.open.insert(id, Op { give_up, ..op });
+                self.send(id, out);
+                self.set_alarm(now, id, out);
+            }
+            Err(outcome) => out.output(Completion { request: id, outcome, cost: Cost::default() }),
+        }
+    }
+
+    fn on_message(&mut self, _: Now, from: Address, message: Message, out: &mut Out) {
+        let Address::Replica(from) = from else { return };
+        let own = |op: OpId| op.client == self.id;
+        match message {
+            Message::PutReply { op, reply, ts } if own(op) => {
+                self.on_put_reply(op.request, reply, ts, out);
+            }
+            Message::SnapshotReply { attempt, snapshot, waited } if own(attempt.op) => {
+                self.on_snapshot_reply(attempt, snapshot, waited, out);
+            }
+            Message::Values { attempt, snapshot, seen, waited } if own(attempt.op) => {
+                self.on_values(attempt, from.partition, (snapshot, seen, waited), out);
+            }
+            Message::TooOld { attempt, horizon } if own(attempt.op) => {
+                self.on_too_old(attempt, &horizon, out);
+            }
+            Message::Waiting { attempt } if own(attempt.op) => {
+                if let Some(op) = self.open.get_mut(&attempt.op.request) {
+                    op.waits = true;
+                }
+            }
+            Message::ListReply { attempt, keys, next } if own(attempt.op) => {
+                let page = keys.into_iter().map(|listed| (listed.key, listed.kind.as_str())).collect();
+                self.complete(attempt.op.request, Outcome::Page(page, next), Cost::default(), out);
+            }
+            Message::Fenced { attempt } if own(attempt.op) => self.on_fenced(attempt, from, out),
+            // Not for this client.
+            _ => {}
+        }
+    }
+
+    fn on_wake(&mut self, now: Now, out: &mut Out) {
+        while let Some(request) = self.alarms.take_due(now.monotonic) {
+            self.on_alarm(now, request, out);
+        }
+        let open = &self.open;
+        self.alarms.rearm(|request| open.contains_key(request), out);
+    }
+
+    /// A session of tcc goes on in another region when its own cannot be reached. Contrarian's stays: of what it has seen
+    /// another region may lack something, and only its own is sure to have it.
+    fn on_regions(&mut self, partition: u16, nearest_first: &[Region]) {
+        if let (Flavour::Tcc, Some(nearest)) = (self.engine.flavour, nearest_first.first()) {
+            self.moved.insert(partition, *nearest);
+        }
+    }
+
+    fn end_session(&mut self) {
+        self.open.clear();
+        self.lanes.clear();
+        self.session.clear();
+    }
+}
