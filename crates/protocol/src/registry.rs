@@ -168,6 +168,17 @@ impl EngineName {
         engines.collect()
     }
 
+    /// The engines that are built and of which `does` holds, by model, for a person to read.
+    pub fn naming(does: impl Fn(Self) -> bool) -> String {
+        let of_model = |(model, name, engines): &Row| {
+            let built = engines.iter().filter(|(_, built)| *built).map(|(name, _)| *name);
+            let fitting: Vec<_> = built.filter(|name| does(Self { model: *model, name })).collect();
+            (!fitting.is_empty()).then(|| format!("{name} ({})", fitting.join(", ")))
+        };
+        let models: Vec<_> = Model::ENGINES.iter().filter_map(of_model).collect();
+        if models.is_empty() { "no engine yet".to_owned() } else { models.join(", ") }
+    }
+
     fn built() -> String {
         Self::all().iter().map(|engine| engine.name).collect::<Vec<_>>().join(", ")
     }

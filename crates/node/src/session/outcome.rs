@@ -3,7 +3,7 @@
 use super::KeyspaceInfo;
 use meridian_protocol::machine::Outcome;
 use meridian_protocol::object::{Class, Command};
-use meridian_protocol::registry;
+use meridian_protocol::registry::{self, EngineName, Several};
 
 /// The error for a request that did not end well, in a line that says what, why and what to do. A `read` has no
 /// effect that could be unknown.
@@ -51,7 +51,8 @@ pub(super) fn not_served(keyspace: &KeyspaceInfo, class: Class, command: &str) -
     let command = command.to_uppercase();
     let place = place(keyspace);
     Some(format!(
-        "ERR {command} depends on the value that it changes, {place}; served by linearizable (gryff, epaxos), rsc, rss and strict-serializable"
+        "ERR {command} depends on the value that it changes, {place}; served by {}",
+        EngineName::naming(EngineName::serves_rmw)
     ))
 }
 
@@ -59,18 +60,27 @@ pub(super) fn not_served(keyspace: &KeyspaceInfo, class: Class, command: &str) -
 pub(super) fn several_keys(keyspace: &KeyspaceInfo, what: &str) -> String {
     let place = place(keyspace);
     format!(
-        "CROSSSLOT {what}, {place}: its transactions have one key; several are served by rss and strict-serializable"
+        "CROSSSLOT {what}, {place}: its transactions have one key; several are served by {}",
+        EngineName::naming(has_transactions)
     )
 }
 
 /// The error for a transaction where the model has none.
 pub(super) fn no_transactions(keyspace: &KeyspaceInfo, what: &str) -> String {
-    not_of_model(keyspace, what, "strict-serializable, rss and po-serializable")
+    not_of_model(keyspace, what, has_transactions)
 }
 
-/// The error for what other models serve.
-pub(super) fn not_of_model(keyspace: &KeyspaceInfo, what: &str, others: &str) -> String {
-    format!("ERR {what} is not served, {}; served by {others}", place(keyspace))
+fn has_transactions(engine: EngineName) -> bool {
+    engine.model.several() == Several::Transactions
+}
+
+/// The error for what engines serve of which `serves` holds, and this one does not.
+pub(super) fn not_of_model(
+    keyspace: &KeyspaceInfo,
+    what: &str,
+    serves: impl Fn(EngineName) -> bool,
+) -> String {
+    format!("ERR {what} is not served, {}; served by {}", place(keyspace), EngineName::naming(serves))
 }
 
 /// The error for a command of a transaction that has been given up.
@@ -105,7 +115,7 @@ mod tests {
         assert_eq!(
             not_served(&keyspace, Class::ReadModifyWrite, "incr").unwrap(),
             "ERR INCR depends on the value that it changes, keyspace 4 'feed' is causal by tcc; served by \
-             linearizable (gryff, epaxos), rsc, rss and strict-serializable"
+             linearizable (gryff, epaxos, multipaxos), rsc (gryff-rsc)"
         );
         keyspace.engine = "gryff";
         assert_eq!(not_served(&keyspace, Class::ReadModifyWrite, "incr"), None);

@@ -65,7 +65,7 @@ impl State {
     pub(super) fn on_level(&mut self, args: Args<'_>, host: &mut impl Host) {
         let keyspace = &host.keyspaces()[self.keyspace];
         if keyspace.model.several() != Several::Snapshots {
-            return self.error(&outcome::not_of_model(keyspace, "MERIDIAN.LEVEL", "causal (tcc)"));
+            return self.error(&outcome::not_of_model(keyspace, "MERIDIAN.LEVEL", EngineName::has_levels));
         }
         let Some(word) = args.get(1) else { return self.tell_levels() };
         let Some(level) = named(word) else {
