@@ -22,7 +22,7 @@
 //! | TCC Alg. 1, GET | `operations` `admits`, `snapshot_for` | own writes are visible at once; of a session from another region its word is awaited, not believed |
 //! | Contrarian Alg. 2, replication and heartbeats | [`replication`] | timestamps are the sequence numbers; acknowledged, sent again, passed on |
 //! | Contrarian Alg. 2, stabilization; TCC Alg. 3 | [`stabilization`] | the least is taken entry by entry, includes the own row, and never goes back |
-//! | Contrarian §4.3, hybrid clocks | [`clock`] | durable; bounded drift |
+//! | Contrarian §4.3, hybrid clocks | `clock` | durable; bounded drift |
 //! | not in the papers | `upkeep` | forgetting of versions and tombstones, and ROTs that come too late for their snapshot |
 
 pub(crate) mod client;

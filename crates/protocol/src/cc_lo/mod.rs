@@ -15,7 +15,7 @@
 //! | Source | here | departs |
 //! |---|---|---|
 //! | readers, old readers | [`readers`] | old readers are found when they are asked for, from what each ROT has read |
-//! | the cut that an old reader gets | [`readers::Readers::bind`] | the number of the dangerous install, and not the logical time of the ROT's earlier read, which misses versions that others of its values depend on |
+//! | the cut that an old reader gets | `readers::Readers::bind` | the number of the dangerous install, and not the logical time of the ROT's earlier read, which misses versions that others of its values depend on |
 //! | PUT, readers check | `checks` | a check also names ROTs from which the dependency itself is hidden |
 //! | remote writes, dependency check | `checks` `is_installed` | satisfied by the dependency itself only, and not by a newer version, which says nothing of what the dependency depends on |
 //! | forgetting after 500 ms | `replica`, `client` | a restarted partition is silent about ROTs for as long, because what it knew of them is lost |

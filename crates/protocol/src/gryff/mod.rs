@@ -23,7 +23,7 @@
 //! | Alg. 4 execution, `prev` | `chain` `plan`, `execute` | `prev` per key; results remembered per lane, so that a retry takes effect once |
 //! | Alg. 5, 6 recovery | [`crate::instances`] | two ballots an instance, as in EPaxos*; no second pre-accept, no `TryPreAccept`, no `Validate` |
 //! | RSS/RSC Alg. 3-5, §7.1 Gryff-RSC | `client` `note_unsettled`, `go_on` | **corrected**: what was read is settled before the next operation begins; the published piggyback does not give RSC (see `docs/engines/gryff.md`) |
-//! | not in the papers | [`comparison`], [`crate::instances`] | replicas compare what they hold, so that copies become whole again |
+//! | not in the papers | `comparison`, [`crate::instances`] | replicas compare what they hold, so that copies become whole again |
 //!
 //! # A departure in the shape of things
 //! Each key has its own instance space ([`instance::InstanceId`]), and an executed instance is forgotten at once:

@@ -93,7 +93,7 @@ pub trait Protocol: Clone + Debug + PartialEq + 'static {
     /// A recovery that cannot choose from what a majority has told alone.
     type Doubting: Clone + Debug;
 
-    /// The name of the counter [`replica::Counters::own`].
+    /// The name of the counter `replica::Counters::own`.
     const OWN_COUNTER: &'static str;
 
     /// What an operator has set.
