@@ -6,7 +6,7 @@ PYTHON := .venv/bin/python
 SIM := --profile sim
 BINARY = $(or $(CARGO_TARGET_DIR),target)/sim/meridian
 
-.PHONY: help run test test-long fuzz bench bench-check interop setup lint unit planted python pages docs clean
+.PHONY: help run test test-long fuzz bench bench-check lab interop setup lint unit planted python pages docs clean
 
 help: ## List what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,6 +33,11 @@ bench: ## Three real nodes under load, in memory and with fsync, beside a plain 
 bench-check: ## How fast the checker judges histories of a million operations, and in how much memory
 	$(CARGO) bench --manifest-path benches/Cargo.toml
 
+lab: ## The papers' figures under virtual time, quick: lab-out/report.html
+	$(CARGO) build --release --locked --package meridian
+	$(or $(CARGO_TARGET_DIR),target)/release/meridian lab run all --quick
+	$(or $(CARGO_TARGET_DIR),target)/release/meridian lab report
+
 interop: ## go-redis, ioredis and jedis against a running cluster
 	$(CARGO) build $(SIM) --locked --package meridian
 	interop/run.sh $(BINARY)
@@ -56,9 +61,10 @@ python: setup ## redis-py, redis-cli and redis-benchmark against a running clust
 	$(CARGO) build $(SIM) --locked --package meridian
 	$(PYTHON) tests/interop/clients.py $(BINARY)
 
-pages: setup ## Pages that explain violations, in a real browser; pictures of them in target/pages
+pages: setup ## Pages that explain violations and the lab's, in a real browser; pictures of them in target/pages
 	$(CARGO) build $(SIM) --locked --package meridian
 	$(PYTHON) tests/pages/timeline.py $(BINARY) target/pages
+	$(PYTHON) tests/pages/lab.py $(BINARY) target/pages
 
 docs: ## Documentation of the code builds without a warning
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked

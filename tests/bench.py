@@ -170,23 +170,23 @@ class Redis(Servers):
 
 
 class Cluster(Servers):
-    """Nodes, each a region."""
+    """Nodes, so many in each region."""
 
-    def __init__(self, args, directory, durability, nodes=3, keyspaces=BOTH_MODELS):
+    def __init__(self, args, directory, durability, nodes=3, per_region=1, keyspaces=BOTH_MODELS):
         super().__init__()
         text = f'[cluster]\nid = "bench"\n[durability]\nmode = "{durability}"\n'
-        regions = REGIONS[:nodes]
-        for i, region in enumerate(regions):
+        names = [f"{REGIONS[i // per_region]}{i % per_region or ''}" for i in range(nodes)]
+        for i, name in enumerate(names):
             text += (
-                f'[[node]]\nname = "{region}"\nregion = "{region}"\nclient = {17001 + i}\npeer = {17101 + i}\n'
-                f'data = "{region}"\n'
+                f'[[node]]\nname = "{name}"\nregion = "{REGIONS[i // per_region]}"\nclient = {17001 + i}\n'
+                f'peer = {17101 + i}\ndata = "{name}"\n'
             )
         text += keyspaces
         config = os.path.join(directory, "cluster.toml")
         with open(config, "w", encoding="utf-8") as file:
             file.write(text)
-        for i, region in enumerate(regions):
-            command = [args.binary, "serve", "--config", config, "--node", region]
+        for i, name in enumerate(names):
+            command = [args.binary, "serve", "--config", config, "--node", name]
             environment = {**os.environ, "MERIDIAN_LOG": "error"}
             self.processes.append(
                 subprocess.Popen(pinned(args, int(i > nodes // 2), command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The engines beside each other on real nodes, and what work costs a node.
 
-usage: engines.py [--seconds 5] [--repeats 3] [--clients 64] [--binary PATH] [--fit]
+usage: engines.py [--seconds 5] [--repeats 3] [--clients 64] [--binary PATH] [--fit | --fit-causal [ENGINES]] [--regions 1,3]
 
 Without --fit: throughput and CPU of gryff, gryff-rsc, epaxos, multipaxos and abd, three and five `meridian serve`
 processes on this machine, in memory, same load, repeats of all engines in turn so that none has a better hour. The
@@ -11,6 +11,10 @@ which abd does not serve. Rows are medians. All servers share two cores: what co
 With --fit: the same engines with values of 8 to 4,096 bytes. Each server's CPU over a window is put down to the
 requests it answered, the messages it sent and took in, their bytes and what they carry one by one
 (`MERIDIAN.STATUS`): non-negative least squares on relative errors. What comes out is what `meridian sim --cpu` takes.
+
+With --fit-causal: the same of contrarian and of cc-lo, each for itself, with two nodes in a region, so that partitions have to
+talk, in one region and in three. Sessions read several keys (MGET) and write one in turns: cc-lo's writes then carry
+dependencies and its checks the ids of transactions.
 """
 
 import argparse
@@ -43,9 +47,16 @@ def main():
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--binary", default=os.path.join(bench.ROOT, "target/release/meridian"))
     parser.add_argument("--fit", action="store_true")
+    parser.add_argument("--fit-causal", nargs="?", const="contrarian,cc-lo", metavar="ENGINES")
+    parser.add_argument("--regions", default="1,3", help="of --fit-causal")
     args = parser.parse_args()
     args.placement = "two+two"
-    fit(args) if args.fit else compare(args)
+    if args.fit:
+        fit(args)
+    elif args.fit_causal:
+        fit_causal(args)
+    else:
+        compare(args)
 
 
 def keyspace(engine, model):
@@ -84,9 +95,29 @@ def fit(args):
                 for load in ([*REGISTERS], ["--mix", "1:0:0"], ["--mix", "0:0:1"]):
                     if engine == "abd" and load[1] == "0:0:1":
                         continue
-                    load = [*load, "--value-size", str(size)]
+                    load = [args.binary, "bench", *load, "--value-size", str(size)]
                     options = {"durability": "memory", "nodes": nodes, "keyspaces": keyspace(engine, model)}
-                    samples += sample(args, options, load, f"{engine} n={nodes} {size} B {load[1]}")
+                    samples += sample(args, options, load, f"{engine} n={nodes} {size} B {load[3]}")
+    print_fit(samples)
+
+
+def fit_causal(args):
+    for engine in args.fit_causal.split(","):
+        samples = []
+        for nodes in (2 * int(regions) for regions in args.regions.split(",")):
+            for size in (8, 4096):
+                # Transactions of so many keys, each followed by so many writes.
+                for keys, writes in ((1, 0), (1, 1), (4, 1), (16, 0), (16, 4)):
+                    options = {"durability": "memory", "nodes": nodes, "per_region": 2, "keyspaces": keyspace(engine, "causal")}
+                    load = [sys.executable, os.path.join(bench.ROOT, "tests/rots.py"), "--keys", str(keys)]
+                    load += ["--writes", str(writes), "--value-size", str(size)]
+                    samples += sample(args, options, load, f"{engine} n={nodes} {size} B {keys} keys {writes} writes")
+        print(engine)
+        print_fit(samples)
+
+
+def print_fit(samples):
+    samples = [(name, xs, y) for name, xs, y in samples if y > 0]
     weights = least_squares([[x / y for x in xs] for _, xs, y in samples], [1.0] * len(samples))
     names = ["request", "message", "byte", "item"]
     print(", ".join(f"{name} {weight * 1e9:.1f} ns" for name, weight in zip(names, weights)))
@@ -104,8 +135,8 @@ def sample(args, options, load, name):
     """One run: for each server its name, what it handled, and its CPU seconds."""
     with tempfile.TemporaryDirectory(dir=bench.args_directory()) as directory, bench.Cluster(args, directory, **options) as servers:
         command = [
-            args.binary, "bench", "--target", ",".join(servers.targets), "--clients", str(args.clients),
-            "--warmup", "1s", "--duration", f"{args.seconds + 1}s", "--json", os.path.join(directory, "out.json"), *load,
+            *load, "--target", ",".join(servers.targets), "--clients", str(args.clients),
+            "--warmup", "1s", "--duration", f"{args.seconds + 1}s", "--json", os.path.join(directory, "out.json"),
         ]
         load = subprocess.Popen(bench.pinned(args, 1, command), stdout=subprocess.DEVNULL)
         time.sleep(1.5)

@@ -31,6 +31,7 @@ STAGES = {
         ("unit, simulation, real processes", 6, [CARGO, "test", *SIM, "--workspace"], {}),
         ("redis-py, redis-cli, redis-benchmark", 2, [".venv/bin/python", "tests/interop/clients.py", BINARY], {}),
         ("pages in a browser", 1, [".venv/bin/python", "tests/pages/timeline.py", BINARY], {}),
+        ("the lab's pages in a browser", 1, [".venv/bin/python", "tests/pages/lab.py", BINARY], {}),
         (
             "planted bugs",
             3,
@@ -52,6 +53,12 @@ STAGES = {
             "every order of events",
             8,
             [CARGO, "test", *SIM, "--package", "meridian-sim", "--test", "exhaustive", "--", "--ignored", "--nocapture"],
+            {},
+        ),
+        (
+            "transactions while leaders are killed",
+            4,
+            [CARGO, "test", *SIM, "--package", "meridian", "--test", "real", "--", "--ignored", "--nocapture"],
             {},
         ),
         ("five regions", 10, [BINARY, "sim", "--engine", "gryff", "--n", "5", "--seeds", "1..51"], {}),

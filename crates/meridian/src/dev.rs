@@ -5,7 +5,7 @@ use meridian_node::DevOptions;
 use meridian_node::config::Scope;
 use meridian_node::config::units::duration;
 use meridian_protocol::latency::RttMatrix;
-use meridian_protocol::registry::EngineName;
+use meridian_protocol::registry::{EngineName, Writes};
 use std::path::PathBuf;
 use std::time::Duration;
 use tracing::level_filters::LevelFilter;
@@ -36,14 +36,19 @@ pub(crate) struct Options {
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = duration)]
     clock_error: Duration,
     /// A keyspace: its number, its model and, if not the default, its engine; may be repeated. linearizable
-    /// (gryff, abd, epaxos, multipaxos), rsc (gryff-rsc), causal (contrarian, cc-lo) [default: 0=linearizable,
-    /// 1=rsc and 4=causal]
+    /// (gryff, abd, epaxos, multipaxos), rsc (gryff-rsc), strict-serializable (spanner), rss (spanner-rss),
+    /// po-serializable (spanner-po), causal (contrarian, cc-lo, tcc) [default: 0=linearizable, 1=rsc,
+    /// 2=rss, 3=strict-serializable and 4=causal]
     #[arg(long, value_name = "N=MODEL[:ENGINE]", value_parser = DevOptions::keyspace)]
     db: Vec<(u16, EngineName)>,
     /// Which connections share causal metadata: node, client-name or connection [default: node for linearizable,
     /// connection for others]
     #[arg(long, value_name = "SCOPE", value_parser = Scope::of_name)]
     session: Option<Scope>,
+    /// How writes of gryff, gryff-rsc and abd find their timestamps: two-round, one-round (from clocks that are right
+    /// within --clock-error) or auto
+    #[arg(long, value_name = "HOW", default_value = "two-round", value_parser = Writes::named)]
+    writes: Writes,
     /// Keep nothing: the default
     #[arg(long, conflicts_with = "data")]
     ephemeral: bool,
@@ -80,7 +85,7 @@ pub(crate) fn run(options: Options) -> Ended {
     }
     let Some(regions) = regions.filter(|_| faults.is_empty()) else { return Err(faults) };
 
-    let standard = ["0=linearizable", "1=rsc", "4=causal"]
+    let standard = ["0=linearizable", "1=rsc", "2=rss", "3=strict-serializable", "4=causal"]
         .map(|text| DevOptions::keyspace(text).expect("these are models"));
     let cluster = DevOptions {
         regions,
@@ -90,6 +95,7 @@ pub(crate) fn run(options: Options) -> Ended {
         bind: options.bind,
         keyspaces: if options.db.is_empty() { standard.to_vec() } else { options.db },
         session: options.session,
+        writes: options.writes,
         clock_error: options.clock_error,
         data: options.data,
     };

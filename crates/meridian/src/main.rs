@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod dev;
 mod fault;
+mod lab;
 mod log;
 mod serve;
 mod signals;
@@ -29,9 +30,7 @@ enum Command {
     Bench(bench::Options),
     Sim(sim::Options),
     Check(check::Options),
-    /// Reproduce the published evaluation (not built yet: refused)
-    #[command(disable_help_flag = true)]
-    Lab(Anything),
+    Lab(lab::Options),
     /// Show a running cluster (not built yet: refused)
     #[command(disable_help_flag = true)]
     Status(Anything),
@@ -55,7 +54,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(&options),
         Command::Sim(options) => sim::run(&options),
         Command::Check(options) => check::run(&options),
-        Command::Lab(_) => not_built("lab", "simulate single runs with 'meridian sim'"),
+        Command::Lab(options) => lab::run(&options),
         Command::Status(_) => not_built("status", "ask a node with 'redis-cli -p PORT MERIDIAN.STATUS'"),
     })
 }

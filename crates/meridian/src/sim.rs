@@ -3,8 +3,10 @@
 use crate::fault::{Ended, Fault, Verdict};
 use indicatif::{ProgressBar, ProgressStyle};
 use meridian_node::config::units::duration;
+use meridian_protocol::causal::ClockKind;
 use meridian_protocol::latency::RttMatrix;
-use meridian_protocol::registry::{EngineName, Settings};
+use meridian_protocol::planted::Plant;
+use meridian_protocol::registry::{EngineName, Settings, Writes};
 use meridian_sim::world::CpuCost;
 use meridian_sim::{Clocks, End, Faults, Keys, Mix, Report, Totals, Workload, percentile};
 use std::collections::BTreeMap;
@@ -20,7 +22,8 @@ use std::time::Duration;
 /// Simulate a cluster under faults and judge what its clients saw
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Engine to run: gryff, gryff-rsc, abd, epaxos, multipaxos, contrarian, cc-lo
+    /// Engine to run: gryff, gryff-rsc, abd, epaxos, multipaxos, spanner, spanner-rss, spanner-po, contrarian,
+    /// cc-lo, tcc
     #[arg(long, value_name = "E")]
     engine: String,
     /// Regions: the first so many of the round-trip times
@@ -47,6 +50,9 @@ pub(crate) struct Options {
     /// Let clocks leave the bound that nodes trust: engines that rest on clocks must then be found out
     #[arg(long)]
     untrue_clocks: bool,
+    /// What the timestamps of contrarian and tcc are made of: hybrid, logical or physical
+    #[arg(long, value_name = "KIND", value_parser = ClockKind::named)]
+    clock: Option<ClockKind>,
     /// Operations of a run
     #[arg(long, value_name = "N", default_value_t = 2_000)]
     ops: usize,
@@ -63,6 +69,10 @@ pub(crate) struct Options {
     /// (dependency, instance, log entry) that it carries; nothing goes to disk. Prints throughput and latency
     #[arg(long, value_name = "REQUEST,MESSAGE,BYTE,ITEM", value_parser = cpu)]
     cpu: Option<CpuCost>,
+    /// How writes of gryff, gryff-rsc and abd find their timestamps: in two rounds, in one round from clocks that are right
+    /// within --clock-error, or auto: whichever is sooner over
+    #[arg(long, value_name = "HOW", default_value = "two-round", value_parser = Writes::named)]
+    writes: Writes,
     /// Shares of reads, writes and rmws
     #[arg(long, value_name = "READ:WRITE:RMW", default_value = "5:3:2", value_parser = mix)]
     mix: Mix,
@@ -90,6 +100,18 @@ pub(crate) fn run(options: &Options) -> Ended {
     let engine = EngineName::of_engine(&options.engine).map_err(|why| {
         Fault::new(format!("--engine {}", options.engine), why, "see 'meridian sim --help'")
     })?;
+    if options.clock.is_some() && !engine.chooses_clock() {
+        let why = format!("timestamps of {} are of one kind only", engine.name);
+        return Err(Fault::new("--clock", why, "leave it out").into());
+    }
+    if options.writes != Writes::TwoRounds && !engine.has_one_round_writes() {
+        let why = format!(
+            "{} does not write by the clock; served by {}",
+            engine.name,
+            EngineName::naming(EngineName::has_one_round_writes)
+        );
+        Err(Fault::new(format!("--writes {}", options.writes.name()), why, "leave it out"))?;
+    }
     let template = options.template()?;
     let seeds = options.seeds.clone().unwrap_or(options.seed..options.seed.saturating_add(1));
     let story = options.trace.as_deref().map(create).transpose()?;
@@ -155,16 +177,21 @@ impl Options {
         })
     }
 
+    fn settings(&self) -> Settings {
+        let mut settings = Settings { plant: self.planted(), writes: self.writes, ..Settings::default() };
+        settings.causal.clock = self.clock.unwrap_or(settings.causal.clock);
+        settings
+    }
+
     #[cfg(not(feature = "planted-bugs"))]
     #[expect(clippy::unused_self, reason = "the other build looks at --plant")]
-    fn settings(&self) -> Settings {
-        Settings::default()
+    fn planted(&self) -> Plant {
+        Plant::default()
     }
 
     #[cfg(feature = "planted-bugs")]
-    fn settings(&self) -> Settings {
-        use meridian_protocol::planted::Plant;
-        Settings { plant: self.plant.map(Plant::new).unwrap_or_default(), ..Settings::default() }
+    fn planted(&self) -> Plant {
+        self.plant.map(Plant::new).unwrap_or_default()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The node's clocks as machines are given them.
 
 use meridian_clock::Reading;
-use meridian_protocol::clock::{Micros, Now};
+use meridian_protocol::clock::{Heard, Micros, Now, Vouched};
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,9 @@ const CARRY: Micros = 10_000;
 /// By how much a clock that is carried on may go wrong: the kernel slews by one part in 2,000 at most.
 const DRIFT: Micros = 2_000;
 
+/// One in so many contradictions is logged.
+const TELL_AGAIN: u64 = 10_000;
+
 /// Reads both clocks.
 #[derive(Debug)]
 pub(crate) struct Clock {
@@ -21,6 +24,8 @@ pub(crate) struct Clock {
     anchor: Cell<(Micros, Reading)>,
     /// The latest wall time given out.
     latest: Cell<Micros>,
+    /// What is known of true time besides.
+    vouched: RefCell<Vouched>,
 }
 
 impl Clock {
@@ -33,6 +38,7 @@ impl Clock {
             wall: RefCell::new(wall),
             anchor: Cell::new((0, reading)),
             latest: Cell::new(reading.wall),
+            vouched: RefCell::default(),
         }
     }
 
@@ -55,7 +61,33 @@ impl Clock {
         self.latest.set(wall);
         // A configured bound covers the drift of so short a time.
         let uncertainty = reading.error.map(|error| error + since / DRIFT + (wall - true_wall));
-        Now { monotonic, wall, uncertainty }
+        self.vouched.borrow_mut().reading(monotonic, wall, uncertainty)
+    }
+
+    /// The clock of node `from`, called `name`, says that the time is `earliest` at least. What contradicts the own clock
+    /// is logged, now and then.
+    pub(crate) fn hear(&self, from: u16, name: &str, earliest: Micros) {
+        let now = self.now();
+        let mut vouched = self.vouched.borrow_mut();
+        match vouched.hear(&now, from, earliest) {
+            Heard::Distrusted => tracing::error!(
+                "the clock of '{name}' too is ahead of all that this node's bound allows: this node's is trusted no more: put it \
+                 right, or state a larger bound, and start the node again"
+            ),
+            Heard::Contradicts if vouched.contradicted() % TELL_AGAIN == 1 => {
+                let by = earliest.saturating_sub(now.truetime().map_or(0, |own| own.latest));
+                tracing::error!(
+                    "the clock of '{name}' is ahead of all that this node's bound allows by {by} us: one of them is out of its bound, \
+                     and what rests on clocks may be wrong: compare both with a source of time"
+                );
+            }
+            Heard::Agrees | Heard::Contradicts => {}
+        }
+    }
+
+    /// How often other nodes' clocks have contradicted this one.
+    pub(crate) fn contradicted(&self) -> u64 {
+        self.vouched.borrow().contradicted()
     }
 
     /// The moment at which the monotonic clock will show `at`.
@@ -97,5 +129,18 @@ mod tests {
         let earliest = later.truetime().unwrap().earliest;
         assert!(earliest <= first.wall - 1_000, "{earliest} {first:?}");
         assert!((2_000..2_010).contains(&first.uncertainty.unwrap()));
+    }
+
+    #[test]
+    fn a_clock_that_others_contradict_has_no_bound_any_more() {
+        let source = Source::Configured(Duration::from_millis(2));
+        let clock = Clock::new(meridian_clock::Clock::open(&source).unwrap());
+        let first = clock.now();
+        clock.hear(1, "b", first.wall + 1_000);
+        assert_eq!((clock.now().passed, clock.contradicted()), (first.wall + 1_000, 0));
+        clock.hear(1, "b", first.wall + 60_000_000);
+        assert!(clock.now().uncertainty.is_some());
+        clock.hear(2, "c", first.wall + 60_000_000);
+        assert_eq!((clock.now().uncertainty, clock.contradicted()), (None, 2));
     }
 }

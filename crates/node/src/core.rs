@@ -65,7 +65,9 @@ impl Core {
             let regions = outside.placement.regions();
             let group = Group { keyspace: keyspace.number, partitions: keyspace.partitions, regions };
             settings.log.leader = keyspace.leader;
+            settings.writes = keyspace.writes;
             settings.batch = keyspace.batch.as_micros() as u64;
+            settings.spanner = keyspace.transactions.clone();
             let make = Make { index, group, store, outside: &outside };
             keyspaces.push(registry::with_engine(keyspace.engine, &settings, make)?);
             infos.push(KeyspaceInfo {
@@ -195,6 +197,7 @@ impl Core {
             Some(bound) => writeln!(text, "clock_error_us:{bound}")?,
             None => writeln!(text, "clock_error_us:unknown")?,
         }
+        writeln!(text, "clock_contradicted:{}", self.outside.clock.contradicted())?;
         let (traffic, store) = (&self.traffic, &self.store_status);
         writeln!(text, "requests:{}\nrequests_open:{}", traffic.requests, self.requests.len())?;
         writeln!(text, "socket_writes:{}\nbytes_in:{}", traffic.writes, traffic.bytes_in)?;

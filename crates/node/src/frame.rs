@@ -6,6 +6,7 @@
 //! address = 0: u8, keyspace: u16, partition: u16, region: u8    (a replica)
 //!         | 1: u8, keyspace: u16, client: u64                   (a client)
 //! ping    = the sender's time: u64                 pong = the same, sent back
+//! time    = the earliest that the time can be by the sender's clock, in us since the Unix epoch: u64
 //! ```
 //! Integers are little-endian. What comes in is trusted in nothing: lengths are checked before they are used,
 //! and memory grows with what has arrived, never with what a length claims.
@@ -40,10 +41,12 @@ pub enum Kind {
     /// In the handshake, between proof and welcome: the number that the speaker drew at the start that the listener
     /// has named.
     Lineage,
+    /// Before the messages of each batch of a node whose clock is trusted: what true time is above.
+    Time,
 }
 
 impl Kind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Hello,
         Self::Proof,
         Self::Welcome,
@@ -52,6 +55,7 @@ impl Kind {
         Self::Ping,
         Self::Pong,
         Self::Lineage,
+        Self::Time,
     ];
 
     fn byte(self) -> u8 {

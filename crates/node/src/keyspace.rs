@@ -130,7 +130,7 @@ impl<E: Engine> Hosted<E> {
             free: Vec::new(),
             preferred,
             local: VecDeque::new(),
-            replica_effects: Effects::default(),
+            replica_effects: Effects { keeps_records: make.store.is_some(), ..Effects::default() },
             client_effects: Effects::default(),
         })
     }

@@ -142,6 +142,11 @@ impl Link {
         self.connection.is_some()
     }
 
+    /// Whether the next frame begins a batch.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.connection.is_some() && !self.dirty
+    }
+
     /// Appends a frame, or drops it. Returns whether the link has become dirty.
     pub(crate) fn append(&mut self, kind: Kind, content: impl FnOnce(&mut Vec<u8>)) -> bool {
         let waiting = self.out.len() - self.sent + self.under_way_bytes;

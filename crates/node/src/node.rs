@@ -460,6 +460,12 @@ impl Node {
                     let sent = content.try_into().map_or(now, u64::from_le_bytes);
                     *prefer |= self.core.outside.links[peer].measured(now.saturating_sub(sent));
                 }
+                Kind::Time => {
+                    if let Ok(earliest) = content.try_into() {
+                        let (name, earliest) = (&self.config.nodes[peer].name, u64::from_le_bytes(earliest));
+                        self.core.outside.clock.hear(peer as u16, name, earliest);
+                    }
+                }
                 Kind::Hello | Kind::Proof | Kind::Lineage | Kind::Welcome | Kind::Refused => {
                     return Err("it shook hands twice".to_owned());
                 }

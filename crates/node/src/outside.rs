@@ -7,7 +7,7 @@ use crate::clock::Clock;
 use crate::frame::{self, Kind};
 use crate::link::Link;
 use crate::placement::{NodeIndex, Placement};
-use meridian_protocol::clock::{Micros, Now};
+use meridian_protocol::clock::{Interval, Micros, Now};
 use meridian_protocol::machine::{Completion, Message, Record};
 use meridian_protocol::topology::{Address, ClientId};
 use meridian_protocol::wire;
@@ -126,9 +126,17 @@ impl Outside {
         }
     }
 
-    /// Appends a frame to a link.
+    /// Appends a frame to a link; first, if it begins a batch, what this node's clock says.
     pub(crate) fn frame(&mut self, node: NodeIndex, kind: Kind, content: impl FnOnce(&mut Vec<u8>)) {
-        if self.links[node].append(kind, content) {
+        let mut dirty = false;
+        if self.links[node].is_clean()
+            && let Some(Interval { earliest, .. }) = self.now().truetime()
+        {
+            let time = |buffer: &mut Vec<u8>| buffer.extend_from_slice(&earliest.to_le_bytes());
+            dirty = self.links[node].append(Kind::Time, time);
+        }
+        dirty |= self.links[node].append(kind, content);
+        if dirty {
             self.dirty_links.push(node);
             self.flush.notify_one();
         }

@@ -4,7 +4,8 @@ use crate::config::{Config, Durability, KeyspaceConfig, Limits, NodeConfig, Scop
 use crate::controls::Controls;
 use crate::worker::{self, NodeError, Plan, Ready};
 use meridian_protocol::latency::RttMatrix;
-use meridian_protocol::registry::EngineName;
+use meridian_protocol::registry::{EngineName, Writes};
+use meridian_protocol::spanner::SpannerSettings;
 use meridian_protocol::topology::Region;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::PathBuf;
@@ -58,6 +59,8 @@ pub struct DevOptions {
     pub keyspaces: Vec<(u16, EngineName)>,
     /// Which connections share causal metadata, if it is not each keyspace's own default.
     pub session: Option<Scope>,
+    /// How writes find their timestamps, in keyspaces whose engines leave a choice.
+    pub writes: Writes,
     /// How far clocks may be off.
     pub clock_error: Duration,
     /// Where records are kept; `None` if they are not.
@@ -259,6 +262,8 @@ fn keyspaces(options: &DevOptions) -> Vec<KeyspaceConfig> {
             session: options.session.unwrap_or(Scope::default_of(engine.model)),
             leader: None,
             batch: Duration::ZERO,
+            transactions: SpannerSettings::default(),
+            writes: if engine.has_one_round_writes() { options.writes } else { Writes::TwoRounds },
         })
         .collect();
     keyspaces.sort_by_key(|keyspace| keyspace.number);

@@ -129,13 +129,13 @@ fn keyspaces_have_numbers_and_names() {
         > SET k v
         +OK|
         > INCR k
-        -ERR INCR depends on the value that it changes, keyspace 7 'registers' is linearizable by abd; served by linearizable (gryff, epaxos, multipaxos), rsc (gryff-rsc)|
+        -ERR INCR depends on the value that it changes, keyspace 7 'registers' is linearizable by abd; served by linearizable (gryff, epaxos, multipaxos), rsc (gryff-rsc), strict-serializable (spanner), rss (spanner-rss), po-serializable (spanner-po)|
         > DEL k l
         :1|
         > GET k
         $-1|
         > GETDEL k
-        -ERR GETDEL depends on the value that it changes, keyspace 7 'registers' is linearizable by abd; served by linearizable (gryff, epaxos, multipaxos), rsc (gryff-rsc)|",
+        -ERR GETDEL depends on the value that it changes, keyspace 7 'registers' is linearizable by abd; served by linearizable (gryff, epaxos, multipaxos), rsc (gryff-rsc), strict-serializable (spanner), rss (spanner-rss), po-serializable (spanner-po)|",
     );
 }
 
@@ -206,7 +206,7 @@ fn transactions_have_one_key() {
         > SET k 5
         +QUEUED|
         > SET j 5
-        -CROSSSLOT 'j' after 'k', keyspace 0 'main' is linearizable by gryff: its transactions have one key; several are served by no engine yet|
+        -CROSSSLOT 'j' after 'k', keyspace 0 'main' is linearizable by gryff: its transactions have one key; several are served by strict-serializable (spanner), rss (spanner-rss), po-serializable (spanner-po)|
         > EXEC
         -EXECABORT Transaction discarded because of previous errors.|
         > MULTI
@@ -250,17 +250,17 @@ fn a_watched_key_that_changes_stops_the_transaction() {
     assert_eq!(one.say("GET k", &mut host), "$5\r\nother\r\n");
     script(
         "> WATCH k l
-        -CROSSSLOT 'k' is watched beside another key, keyspace 0 'main' is linearizable by gryff: its transactions have one key; several are served by no engine yet|
+        -CROSSSLOT 'k' is watched beside another key, keyspace 0 'main' is linearizable by gryff: its transactions have one key; several are served by strict-serializable (spanner), rss (spanner-rss), po-serializable (spanner-po)|
         > WATCH k k
         +OK|
         > WATCH l
-        -CROSSSLOT 'l' is watched beside another key, keyspace 0 'main' is linearizable by gryff: its transactions have one key; several are served by no engine yet|
+        -CROSSSLOT 'l' is watched beside another key, keyspace 0 'main' is linearizable by gryff: its transactions have one key; several are served by strict-serializable (spanner), rss (spanner-rss), po-serializable (spanner-po)|
         > MULTI
         +OK|
         > SET l 1
         +QUEUED|
         > EXEC
-        -CROSSSLOT 'k' is watched and another key is changed, keyspace 0 'main' is linearizable by gryff: its transactions have one key; several are served by no engine yet|
+        -CROSSSLOT 'k' is watched and another key is changed, keyspace 0 'main' is linearizable by gryff: its transactions have one key; several are served by strict-serializable (spanner), rss (spanner-rss), po-serializable (spanner-po)|
         > WATCH k
         +OK|
         > UNWATCH

@@ -189,11 +189,11 @@ fn what_does_not_belong_to_a_transaction_is_refused_by_name() {
         > MERIDIAN.ABORT
         -ERR MERIDIAN.ABORT without MERIDIAN.BEGIN|
         > MERIDIAN.BEGIN
-        -ERR MERIDIAN.BEGIN is not served, keyspace 0 'main' is linearizable by gryff; served by no engine yet|
+        -ERR MERIDIAN.BEGIN is not served, keyspace 0 'main' is linearizable by gryff; served by strict-serializable (spanner), rss (spanner-rss), po-serializable (spanner-po)|
         > SELECT 3
         +OK|
         > MERIDIAN.BEGIN RO
-        -ERR MERIDIAN.BEGIN is not served, keyspace 3 'feed' is causal by tcc; served by no engine yet|
+        -ERR MERIDIAN.BEGIN is not served, keyspace 3 'feed' is causal by tcc; served by strict-serializable (spanner), rss (spanner-rss), po-serializable (spanner-po)|
         > SELECT 5
         +OK|
         > MERIDIAN.BEGIN
@@ -354,7 +354,7 @@ fn a_snapshot_reads_as_of_its_time() {
     host.wall_ms = Some(5_000);
     script_on(
         "> MERIDIAN.SNAPSHOT 4000000 GET k
-        -ERR MERIDIAN.SNAPSHOT is not served, keyspace 0 'main' is linearizable by gryff; served by no engine yet|
+        -ERR MERIDIAN.SNAPSHOT is not served, keyspace 0 'main' is linearizable by gryff; served by strict-serializable (spanner), rss (spanner-rss), po-serializable (spanner-po)|
         > SELECT 2
         +OK|
         > MERIDIAN.SNAPSHOT 4000000 GET k
@@ -407,15 +407,15 @@ fn a_causal_keyspace_reads_snapshots_and_refuses_transactions() {
         > UNLINK b
         :1|
         > INCR a
-        -ERR INCR depends on the value that it changes, keyspace 4 'wall' is causal by contrarian; served by linearizable (gryff, epaxos, multipaxos), rsc (gryff-rsc)|
+        -ERR INCR depends on the value that it changes, keyspace 4 'wall' is causal by contrarian; served by linearizable (gryff, epaxos, multipaxos), rsc (gryff-rsc), strict-serializable (spanner), rss (spanner-rss), po-serializable (spanner-po)|
         > SET a 1 NX
-        -ERR SET depends on the value that it changes, keyspace 4 'wall' is causal by contrarian; served by linearizable (gryff, epaxos, multipaxos), rsc (gryff-rsc)|
+        -ERR SET depends on the value that it changes, keyspace 4 'wall' is causal by contrarian; served by linearizable (gryff, epaxos, multipaxos), rsc (gryff-rsc), strict-serializable (spanner), rss (spanner-rss), po-serializable (spanner-po)|
         > WATCH a
-        -ERR WATCH is not served, keyspace 4 'wall' is causal by contrarian; served by no engine yet|
+        -ERR WATCH is not served, keyspace 4 'wall' is causal by contrarian; served by strict-serializable (spanner), rss (spanner-rss), po-serializable (spanner-po)|
         > MULTI
         +OK|
         > SET a 1
-        -ERR SET inside MULTI is not served, keyspace 4 'wall' is causal by contrarian; served by no engine yet|
+        -ERR SET inside MULTI is not served, keyspace 4 'wall' is causal by contrarian; served by strict-serializable (spanner), rss (spanner-rss), po-serializable (spanner-po)|
         > EXEC
         -EXECABORT Transaction discarded because of previous errors.|
         > GET a
@@ -450,7 +450,7 @@ fn a_session_chooses_levels_and_a_command_its_own() {
     let (ok, writes) = ("+OK|", false);
     tell(
         "MERIDIAN.LEVEL ec",
-        "-ERR MERIDIAN.LEVEL is not served, keyspace 0 'main' is linearizable by gryff; served by no engine yet|",
+        "-ERR MERIDIAN.LEVEL is not served, keyspace 0 'main' is linearizable by gryff; served by causal (tcc)|",
         &mut host,
     );
     tell("MERIDIAN.USE feed", ok, &mut host);
@@ -492,7 +492,7 @@ fn a_session_chooses_levels_and_a_command_its_own() {
     );
     tell(
         "MERIDIAN.LEVEL ec INCR k",
-        "-ERR INCR depends on the value that it changes, keyspace 3 'feed' is causal by tcc; served by linearizable (gryff, epaxos, multipaxos), rsc (gryff-rsc)|",
+        "-ERR INCR depends on the value that it changes, keyspace 3 'feed' is causal by tcc; served by linearizable (gryff, epaxos, multipaxos), rsc (gryff-rsc), strict-serializable (spanner), rss (spanner-rss), po-serializable (spanner-po)|",
         &mut host,
     );
     tell("RESET", "+RESET|", &mut host);

@@ -13,6 +13,9 @@ pub struct Now {
     /// Half-width of the interval around `wall` that is trusted to hold true time, or `None` when the
     /// node has no trusted bound.
     pub uncertainty: Option<Micros>,
+    /// True time is above this: the largest [`Interval::earliest`] that this node has read itself or that another node's
+    /// message has brought. It grows on nodes without a bound too. 0 if nothing is known.
+    pub passed: Micros,
 }
 
 /// `TrueTime`: an interval trusted to hold the true time, in microseconds since the Unix epoch.
@@ -22,6 +25,66 @@ pub struct Interval {
     pub earliest: Micros,
     /// No true time above this is possible now.
     pub latest: Micros,
+}
+
+/// How many other clocks must contradict a node's own before it counts as the wrong one: one alone may be wrong itself.
+const WITNESSES: usize = 2;
+
+/// What a node knows of true time from its own clock and from what other nodes' messages vouch for. Hosts keep one a
+/// life: with it they make every [`Now`], put [`Interval::earliest`] on all that leaves the node, and hear what comes.
+#[derive(Clone, Debug, Default)]
+pub struct Vouched {
+    passed: Micros,
+    /// Nodes whose clocks have contradicted this one's.
+    against: Vec<u16>,
+    contradicted: u64,
+}
+
+/// What came of another node's word about the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// It agrees with the own clock, as far as can be known.
+    Agrees,
+    /// Its clock and the own one cannot both be within their bounds. It was not believed.
+    Contradicts,
+    /// So many clocks contradict the own one now that it is trusted no more.
+    Distrusted,
+}
+
+impl Vouched {
+    /// A reading of the node's clocks, with all that is known to have passed.
+    pub fn reading(&mut self, monotonic: Micros, wall: Micros, uncertainty: Option<Micros>) -> Now {
+        let uncertainty = uncertainty.filter(|_| self.against.len() < WITNESSES);
+        let mut now = Now { monotonic, wall, uncertainty, passed: 0 };
+        if let Some(interval) = now.truetime() {
+            self.passed = self.passed.max(interval.earliest);
+        }
+        now.passed = self.passed;
+        now
+    }
+
+    /// A message of node `from` brings what its own clock says is the earliest that the time can be. If that is later
+    /// than the own clock allows, one of the two is out of its bound. A clock that is late by less than messages take
+    /// is never found out.
+    pub fn hear(&mut self, now: &Now, from: u16, earliest: Micros) -> Heard {
+        if now.truetime().is_none_or(|own| earliest <= own.latest) {
+            self.passed = self.passed.max(earliest);
+            return Heard::Agrees;
+        }
+        self.contradicted += 1;
+        if !self.against.contains(&from) {
+            self.against.push(from);
+            if self.against.len() == WITNESSES {
+                return Heard::Distrusted;
+            }
+        }
+        Heard::Contradicts
+    }
+
+    /// How often another clock has contradicted the own one.
+    pub fn contradicted(&self) -> u64 {
+        self.contradicted
+    }
 }
 
 impl Now {
@@ -36,5 +99,39 @@ impl Now {
     /// Milliseconds since the Unix epoch: the unit in which commands state expiry.
     pub fn wall_ms(&self) -> u64 {
         self.wall / 1_000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_passed_anywhere_has_passed() {
+        let mut vouched = Vouched::default();
+        let own = vouched.reading(1, 1_000, Some(10));
+        assert_eq!(own.passed, 990);
+        assert_eq!(vouched.hear(&own, 2, 1_005), Heard::Agrees);
+        assert_eq!(vouched.reading(2, 1_001, Some(10)).passed, 1_005);
+        assert_eq!(
+            vouched.reading(3, 1_100, None).passed,
+            1_005,
+            "a clock without a bound vouches for nothing"
+        );
+    }
+
+    #[test]
+    fn a_clock_that_two_others_contradict_is_trusted_no_more() {
+        let mut vouched = Vouched::default();
+        let own = vouched.reading(1, 1_000, Some(10));
+        assert_eq!(vouched.hear(&own, 2, 1_011), Heard::Contradicts);
+        assert_eq!(vouched.hear(&own, 2, 1_012), Heard::Contradicts, "one clock is one witness");
+        let now = vouched.reading(2, 1_001, Some(10));
+        assert_eq!((now.uncertainty, now.passed), (Some(10), 991), "and is not believed");
+        assert_eq!(vouched.hear(&now, 3, 1_013), Heard::Distrusted);
+        let now = vouched.reading(3, 1_002, Some(10));
+        assert_eq!((now.truetime(), vouched.contradicted()), (None, 3));
+        assert_eq!(vouched.hear(&now, 3, 1_014), Heard::Agrees);
+        assert_eq!(vouched.reading(4, 1_003, Some(10)).passed, 1_014, "now the others know better");
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct Cluster<E: Engine> {
 
 impl<E: Engine> Cluster<E> {
     pub(crate) fn new(engine: &E, regions: u8) -> Self {
-        let now = Now { monotonic: 1, wall: 1_000_000_000, uncertainty: None };
+        let now = Now { monotonic: 1, wall: 1_000_000_000, uncertainty: None, passed: 0 };
         let group = Group { keyspace: 0, partitions: 1, regions };
         let place = |own: u8| place(own, regions);
         let replica = |r: u8| engine.replica(group.replica(0, Region(r)), place(r), Vec::new());

@@ -32,7 +32,7 @@ impl<E: Engine> Grid<E> {
         let group = Group { keyspace: 0, partitions, regions };
         let mut grid = Self {
             engine: engine.clone(),
-            now: Now { monotonic: 1, wall: 1_000_000_000, uncertainty: None },
+            now: Now { monotonic: 1, wall: 1_000_000_000, uncertainty: None, passed: 0 },
             replicas: BTreeMap::new(),
             records: BTreeMap::new(),
             clients: BTreeMap::new(),

@@ -24,6 +24,7 @@ pub mod multipaxos;
 pub mod object;
 pub mod planted;
 mod record_key;
+pub mod registers;
 pub mod registry;
 mod results;
 pub mod spanner;

@@ -33,11 +33,13 @@ pub struct Effects<M, Output> {
     pub outputs: Vec<Output>,
     /// When the machine wants to be woken, in [`Now::monotonic`]; `None` keeps the alarm that stands.
     pub wake: Option<Micros>,
+    /// Whether the host keeps records. If not, a machine need not make them ([`Self::store`]).
+    pub keeps_records: bool,
 }
 
 impl<M, Output> Default for Effects<M, Output> {
     fn default() -> Self {
-        Self { sends: Vec::new(), outputs: Vec::new(), wake: None }
+        Self { sends: Vec::new(), outputs: Vec::new(), wake: None, keeps_records: true }
     }
 }
 
@@ -45,6 +47,13 @@ impl<M, Output> Effects<M, Output> {
     /// Sends `message` to `to`.
     pub fn send(&mut self, to: Address, message: M) {
         self.sends.push((to, message));
+    }
+
+    /// Stores a record, if records are kept.
+    pub fn store(&mut self, record: impl FnOnce() -> Output) {
+        if self.keeps_records {
+            self.outputs.push(record());
+        }
     }
 
     /// Stores a record or completes a request.
@@ -60,6 +69,17 @@ impl<M, Output> Effects<M, Output> {
 
 /// A request's number: grows with every request of a node, so that no two of one client are equal.
 pub type RequestId = u64;
+
+/// An operation: unique over all clients and their lives, and the same in every retry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+pub struct OpId {
+    /// The client that asks.
+    #[n(0)]
+    pub client: ClientId,
+    /// The client's number for the request; grows.
+    #[n(1)]
+    pub request: u64,
+}
 
 /// What an application asks of a client machine.
 #[derive(Clone, Debug, PartialEq)]

@@ -48,6 +48,9 @@ pub enum Planted {
     ClockNotMoved,
     /// A write's timestamp is above the own region's entry of its dependencies only, as printed (TCC Alg. 2).
     TimestampAboveOwnEntry,
+    /// A region's own entry of the stable snapshot stays 0, and own writes too must be stable to be seen, as printed (TCC
+    /// Alg. 1 and 3).
+    OwnEntryStaysZero,
     /// Reads of tcc do not wait for what their level asks for.
     LevelsNotAwaited,
     /// A write of CC-LO is visible before those who hold what it depends on were asked who must not see it.
@@ -58,7 +61,7 @@ pub enum Planted {
     HiddenDependencyNotTold,
     /// A newer version of a dependency's key counts as the dependency, as in COPS.
     NewerVersionSatisfies,
-    /// Spanner tells a commit before its timestamp has passed.
+    /// Spanner tells a commit, and Gryff a one-round write, before its timestamp has passed.
     NoCommitWait,
     /// A Spanner-RSS session does not carry along what it has seen (`t_min`).
     ForgetMinimum,
@@ -78,11 +81,29 @@ pub enum Planted {
     UnclampedEnd,
     /// A partition of CC-LO that has restarted tells at once of transactions, of which it knows nothing any more.
     SpeaksAfterRestart,
+    /// A linearizable read tells a value whose timestamp has not passed.
+    NoReadWait,
+    /// An rmw is told although the timestamp that it has from its base has not passed.
+    NoRmwWait,
+    /// A write's timestamp may be below one that its session has read.
+    ForgetSessionMaximum,
+    /// An operation of one-round RSC begins before what its session has read has passed.
+    BeginUnsettled,
+    /// A write of RSC begins while what its session has read is still being settled.
+    SendDependencyAlong,
+    /// A one-round write has its timestamp from when it arrived, not from when its session was settled.
+    ClockReadEarly,
+    /// A fence of one-round RSC does not wait until what its session has read has passed.
+    NoFenceWait,
+    /// A node without a bound on its clock tells answers without another's word that their timestamps have passed.
+    NoVoucher,
+    /// A one-round write's timestamp is the earliest that the time can be.
+    TimestampFromEarliest,
 }
 
 impl Planted {
     /// Every bug with the name that `sim --plant` takes.
-    pub const ALL: [(&'static str, Self); 37] = [
+    pub const ALL: [(&'static str, Self); 47] = [
         ("skip-write-back", Self::SkipWriteBack),
         ("drop-dependency", Self::DropDependency),
         ("piggyback-dependency", Self::PiggybackDependency),
@@ -105,6 +126,7 @@ impl Planted {
         ("vector-not-sent", Self::VectorNotSent),
         ("clock-not-moved", Self::ClockNotMoved),
         ("timestamp-above-own-entry", Self::TimestampAboveOwnEntry),
+        ("own-entry-stays-zero", Self::OwnEntryStaysZero),
         ("levels-not-awaited", Self::LevelsNotAwaited),
         ("skip-readers-check", Self::SkipReadersCheck),
         ("cut-at-earlier-read", Self::CutAtEarlierRead),
@@ -120,6 +142,15 @@ impl Planted {
         ("unreplicated-decision", Self::UnreplicatedDecision),
         ("unclamped-end", Self::UnclampedEnd),
         ("speaks-after-restart", Self::SpeaksAfterRestart),
+        ("no-read-wait", Self::NoReadWait),
+        ("no-rmw-wait", Self::NoRmwWait),
+        ("forget-session-maximum", Self::ForgetSessionMaximum),
+        ("begin-unsettled", Self::BeginUnsettled),
+        ("send-dependency-along", Self::SendDependencyAlong),
+        ("clock-read-early", Self::ClockReadEarly),
+        ("no-fence-wait", Self::NoFenceWait),
+        ("no-voucher", Self::NoVoucher),
+        ("timestamp-from-earliest", Self::TimestampFromEarliest),
     ];
 }
 

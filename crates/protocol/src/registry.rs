@@ -30,22 +30,17 @@ pub enum Model {
 }
 
 /// A model, its name, and its engines.
-type Row = (Model, &'static str, &'static [(&'static str, bool)]);
+type Row = (Model, &'static str, &'static [&'static str]);
 
 impl Model {
-    /// Every model with its name and its engines, the default first; `true` marks one that is built: it runs, and
-    /// holds in every storm of the simulator.
+    /// Every model with its name and its engines, the default first.
     const ENGINES: [Row; 6] = [
-        (
-            Self::Linearizable,
-            "linearizable",
-            &[("gryff", true), ("abd", true), ("epaxos", true), ("multipaxos", true)],
-        ),
-        (Self::Rsc, "rsc", &[("gryff-rsc", true)]),
-        (Self::StrictSerializable, "strict-serializable", &[("spanner", false)]),
-        (Self::Rss, "rss", &[("spanner-rss", false)]),
-        (Self::PoSerializable, "po-serializable", &[("spanner-po", false)]),
-        (Self::Causal, "causal", &[("contrarian", true), ("cc-lo", true), ("tcc", false)]),
+        (Self::Linearizable, "linearizable", &["gryff", "abd", "epaxos", "multipaxos"]),
+        (Self::Rsc, "rsc", &["gryff-rsc"]),
+        (Self::StrictSerializable, "strict-serializable", &["spanner"]),
+        (Self::Rss, "rss", &["spanner-rss"]),
+        (Self::PoSerializable, "po-serializable", &["spanner-po"]),
+        (Self::Causal, "causal", &["contrarian", "cc-lo", "tcc"]),
     ];
 
     /// The model's name, as in `--db` and in a configuration.
@@ -81,7 +76,7 @@ impl fmt::Display for Model {
     }
 }
 
-/// An engine that is built, with the model that it gives.
+/// An engine, with the model that it gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineName {
     /// The model.
@@ -101,16 +96,11 @@ impl EngineName {
             let known: Vec<_> = Model::ENGINES.iter().map(|(_, name, _)| *name).collect();
             return Err(format!("no model is called '{model}': choose one of {}", known.join(", ")));
         };
-        let wanted = engine.unwrap_or(engines[0].0);
-        let Some((name, built)) = engines.iter().find(|(name, _)| *name == wanted) else {
-            let known: Vec<_> = engines.iter().map(|(name, _)| *name).collect();
-            return Err(format!("'{wanted}' does not give {model_name}: choose one of {}", known.join(", ")));
-        };
-        if *built {
-            Ok(Self { model: *model, name })
-        } else {
-            Err(format!("{name} ({model_name}) is not built yet: choose one of {}", Self::built()))
-        }
+        let wanted = engine.unwrap_or(engines[0]);
+        let found = engines.iter().find(|name| **name == wanted).map(|name| Self { model: *model, name });
+        found.ok_or_else(|| {
+            format!("'{wanted}' does not give {model_name}: choose one of {}", engines.join(", "))
+        })
     }
 
     /// The engine called `name`.
@@ -118,16 +108,11 @@ impl EngineName {
     /// # Errors
     /// What is wrong with the name and which ones there are, for a person to read.
     pub fn of_engine(name: &str) -> Result<Self, String> {
-        let all = || {
-            Model::ENGINES.iter().flat_map(|(m, _, e)| e.iter().map(move |(name, built)| (*m, *name, *built)))
-        };
-        match all().find(|(_, known, _)| *known == name) {
-            Some((model, name, true)) => Ok(Self { model, name }),
-            Some((_, name, false)) => {
-                Err(format!("{name} is not built yet: choose one of {}", Self::built()))
-            }
-            None => Err(format!("no engine is called '{name}': choose one of {}", Self::built())),
-        }
+        let all = Self::all();
+        all.iter().find(|engine| engine.name == name).copied().ok_or_else(|| {
+            let known: Vec<_> = all.iter().map(|engine| engine.name).collect();
+            format!("no engine is called '{name}': choose one of {}", known.join(", "))
+        })
     }
 
     /// Whether its replicas have a leader, so that it matters where that is.
@@ -138,6 +123,11 @@ impl EngineName {
     /// Whether its sessions can make what they have seen visible to all that comes after.
     pub fn has_fences(self) -> bool {
         self.model != Model::PoSerializable
+    }
+
+    /// Whether its writes can take their timestamps from clocks ([`Settings::writes`]).
+    pub fn has_one_round_writes(self) -> bool {
+        self.name.starts_with("gryff") || self.name == "abd"
     }
 
     /// Whether its coordinators can gather operations to share an instance ([`Settings::batch`]).
@@ -160,27 +150,27 @@ impl EngineName {
         self.name == "tcc"
     }
 
-    /// Every engine that is built.
-    pub fn all() -> Vec<Self> {
-        let engines = Model::ENGINES.iter().flat_map(|(model, _, engines)| {
-            engines.iter().filter(|(_, built)| *built).map(|(name, _)| Self { model: *model, name })
-        });
-        engines.collect()
+    /// Whether it can be chosen what its timestamps are made of ([`CausalSettings::clock`]).
+    pub fn chooses_clock(self) -> bool {
+        ["contrarian", "tcc"].contains(&self.name)
     }
 
-    /// The engines that are built and of which `does` holds, by model, for a person to read.
+    /// Every engine.
+    pub fn all() -> Vec<Self> {
+        let of_model = |(model, _, engines): &Row| {
+            engines.iter().map(|name| Self { model: *model, name }).collect::<Vec<_>>()
+        };
+        Model::ENGINES.iter().flat_map(of_model).collect()
+    }
+
+    /// The engines of which `does` holds, by model, for a person to read.
     pub fn naming(does: impl Fn(Self) -> bool) -> String {
         let of_model = |(model, name, engines): &Row| {
-            let built = engines.iter().filter(|(_, built)| *built).map(|(name, _)| *name);
-            let fitting: Vec<_> = built.filter(|name| does(Self { model: *model, name })).collect();
+            let fitting: Vec<_> =
+                engines.iter().filter(|name| does(Self { model: *model, name })).copied().collect();
             (!fitting.is_empty()).then(|| format!("{name} ({})", fitting.join(", ")))
         };
-        let models: Vec<_> = Model::ENGINES.iter().filter_map(of_model).collect();
-        if models.is_empty() { "no engine yet".to_owned() } else { models.join(", ") }
-    }
-
-    fn built() -> String {
-        Self::all().iter().map(|engine| engine.name).collect::<Vec<_>>().join(", ")
+        Model::ENGINES.iter().filter_map(of_model).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -188,6 +178,41 @@ impl EngineName {
 /// that hold registers only.
 pub fn serves_rmw(engine: &str) -> bool {
     !["abd", "contrarian", "cc-lo", "tcc"].contains(&engine)
+}
+
+/// How Gryff's writes find a timestamp above all that ended before them. The same on all nodes for as long as a keyspace
+/// lives: where it is not [`Writes::TwoRounds`], timestamps are times, and are only told once they have passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writes {
+    /// They ask a majority, in a round of its own, as published. No clock is trusted.
+    TwoRounds,
+    /// They read the clock of their node; on one without a trusted bound they ask.
+    OneRound,
+    /// They read the clock where that is sooner over: where its uncertainty is below the round trip to a majority.
+    Auto,
+}
+
+impl Writes {
+    /// Every way with its name in configurations and flags.
+    pub const NAMES: [(Self, &'static str); 3] =
+        [(Self::TwoRounds, "two-round"), (Self::OneRound, "one-round"), (Self::Auto, "auto")];
+
+    /// The way of that name.
+    ///
+    /// # Errors
+    /// Which names there are, for a person to read.
+    pub fn named(name: &str) -> Result<Self, String> {
+        let known = Self::NAMES.iter().find(|(_, known)| *known == name);
+        known.map(|(writes, _)| *writes).ok_or_else(|| {
+            let names: Vec<_> = Self::NAMES.iter().map(|(_, name)| *name).collect();
+            format!("writes are not done '{name}': choose one of {}", names.join(", "))
+        })
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(writes, _)| *writes == self).map_or("", |(_, name)| name)
+    }
 }
 
 /// What an operator can set about an engine, with defaults for a wide area.
@@ -210,6 +235,11 @@ pub struct Settings {
     pub read_proxy: bool,
     /// First phases go to the nearest quorum only, and to all when one of it does not answer.
     pub thrifty: bool,
+    /// How Gryff's writes find a timestamp above all that ended before them.
+    pub writes: Writes,
+    /// By how much more than its own clock allows a timestamp may lie ahead before a replica refuses it, where
+    /// timestamps are of clocks: above twice the largest bound of a node that is trusted.
+    pub clock_ahead: Micros,
     /// What engines with a replicated log and a leader go by.
     pub log: LogSettings,
     /// What the causal engines go by.
@@ -235,6 +265,8 @@ impl Default for Settings {
             rsc_as_published: false,
             read_proxy: true,
             thrifty: true,
+            writes: Writes::TwoRounds,
+            clock_ahead: 1_000_000,
             log: LogSettings::default(),
             causal: CausalSettings::default(),
             cc_lo: CcLoSettings::default(),
@@ -267,7 +299,7 @@ pub fn with_engine<V: Visitor>(name: EngineName, settings: &Settings, visitor: V
         "spanner" => visitor.visit(Spanner::new(Kind::Strict, settings)),
         "spanner-rss" => visitor.visit(Spanner::new(Kind::Rss, settings)),
         "spanner-po" => visitor.visit(Spanner::new(Kind::Po, settings)),
-        // `EngineName` is only made of names of built engines.
+        // `EngineName` is only made of names in the table.
         _ => visitor.visit(Gryff::linearizable(settings)),
     }
 }

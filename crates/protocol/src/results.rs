@@ -3,12 +3,13 @@
 //! A client numbers its concurrent operations with *lanes*: one at a time in each. So the last result of a lane is
 //! all that must be kept, and an operation with a lower number than that is over.
 
-use crate::gryff::carstamp::Carstamp;
-use crate::gryff::message::OpId;
+use crate::machine::OpId;
 use crate::object::Answer;
+use crate::registers::carstamp::Carstamp;
 use crate::topology::ClientId;
 use minicbor::{Decode, Encode};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The result of the last operation of one lane of one client on one key.
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
@@ -39,24 +40,24 @@ pub(crate) type Lane = (ClientId, u32);
 /// The last result of each lane.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Results {
-    table: BTreeMap<Lane, Remembered>,
+    table: BTreeMap<Lane, Arc<Remembered>>,
     /// Lanes whose results were forgotten since the host last asked, to be forgotten on disk too.
     forgotten: Vec<Lane>,
 }
 
 impl Results {
     /// The lane's last result.
-    pub(crate) fn last(&self, lane: Lane) -> Option<&Remembered> {
+    pub(crate) fn last(&self, lane: Lane) -> Option<&Arc<Remembered>> {
         self.table.get(&lane)
     }
 
     /// The result of an operation, if it is executed and remembered.
     pub(crate) fn of(&self, op: OpId, lane: u32) -> Option<&Remembered> {
-        self.last((op.client, lane)).filter(|result| result.request == op.request)
+        self.last((op.client, lane)).map(|result| &**result).filter(|result| result.request == op.request)
     }
 
     /// Remembers a result in place of the lane's last.
-    pub(crate) fn insert(&mut self, result: Remembered) {
+    pub(crate) fn insert(&mut self, result: Arc<Remembered>) {
         self.table.insert((result.client, result.lane), result);
     }
 
@@ -75,13 +76,13 @@ impl Results {
     /// Takes a peer's table in place of this one.
     pub(crate) fn replace(&mut self, results: Vec<Remembered>) {
         let before = std::mem::take(&mut self.table);
-        self.table = results.into_iter().map(|r| ((r.client, r.lane), r)).collect();
+        self.table = results.into_iter().map(|r| ((r.client, r.lane), Arc::new(r))).collect();
         self.forgotten.extend(before.into_keys().filter(|lane| !self.table.contains_key(lane)));
     }
 
     /// All of them, by lane.
     pub(crate) fn all(&self) -> Vec<Remembered> {
-        self.table.values().cloned().collect()
+        self.table.values().map(|result| (**result).clone()).collect()
     }
 
     /// Lanes forgotten since this was last asked.

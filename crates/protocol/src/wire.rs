@@ -67,6 +67,34 @@ pub mod blob {
     }
 }
 
+/// `#[cbor(with = "crate::wire::numbers")]`: a [`smallvec::SmallVec`] of numbers, as a `Vec` of them would be encoded.
+pub mod numbers {
+    use minicbor::encode::Write;
+    use minicbor::{Decoder, Encoder, decode::Error as DecodeError, encode::Error as EncodeError};
+    use smallvec::{Array, SmallVec};
+
+    /// Writes the count, then each number.
+    pub fn encode<C, W: Write, A: Array<Item = u64>>(
+        value: &SmallVec<A>,
+        e: &mut Encoder<W>,
+        _: &mut C,
+    ) -> Result<(), EncodeError<W::Error>> {
+        e.array(value.len() as u64)?;
+        for number in value {
+            e.u64(*number)?;
+        }
+        Ok(())
+    }
+
+    /// Grows with what is really there, whatever the count claims.
+    pub fn decode<C, A: Array<Item = u64>>(
+        d: &mut Decoder<'_>,
+        _: &mut C,
+    ) -> Result<SmallVec<A>, DecodeError> {
+        d.array_iter::<u64>()?.collect()
+    }
+}
+
 /// `#[cbor(with = "crate::wire::blobs")]`: a list of [`bytes::Bytes`].
 pub mod blobs {
     use bytes::Bytes;

@@ -25,7 +25,7 @@ pub use run::run_engine;
 
 use meridian_check::Model;
 use meridian_protocol::machine::Engine;
-use meridian_protocol::registry::{self, EngineName, Visitor};
+use meridian_protocol::registry::{self, EngineName, Visitor, Writes};
 use std::io::Write;
 
 /// Runs the engine of that name, as `options` say. `story` gets a line for everything that happens. With an engine
@@ -52,7 +52,11 @@ pub fn run(engine: EngineName, options: &Options, story: Option<Box<dyn Write>>)
     if !engine.has_fences() {
         workload.fence_every = 0;
     }
-    if engine.rests_on_clocks() && options.clocks == Clocks::Free {
+    if !engine.has_one_round_writes() {
+        options.settings.writes = Writes::TwoRounds;
+    }
+    let by_clock = options.settings.writes != Writes::TwoRounds;
+    if (engine.rests_on_clocks() || by_clock) && options.clocks == Clocks::Free {
         options.clocks = Clocks::Bounded;
     }
     registry::with_engine(engine, &options.settings, Runner(engine, &options, story))

@@ -21,6 +21,8 @@ pub struct Options {
     pub settings: Settings,
     /// What goes wrong.
     pub faults: Faults,
+    /// The least mean time from one fault of a kind to the next: storms draw theirs from 1 to 6 s, and none goes below this.
+    pub calm: Micros,
     /// How far nodes' clocks are from true time.
     pub clocks: Clocks,
     /// The bound on that which nodes trust.
@@ -49,6 +51,7 @@ impl Options {
             partitions: 2,
             settings,
             faults: Faults::ALL,
+            calm: 0,
             clocks: Clocks::Free,
             clock_error: 10_000,
             lost_regions: 0,

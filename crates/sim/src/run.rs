@@ -255,13 +255,16 @@ impl<'o, E: Engine> Run<'o, E> {
         }
     }
 
-    /// A node has crashed: what its sessions waited for is of unknown outcome.
+    /// A node has crashed: what its sessions waited for is of unknown outcome, but for transactions that nobody had asked
+    /// to commit yet: those never happen.
     fn disconnect(&mut self, node: usize) {
         self.open.retain(|(at, _), _| *at != node);
         for session in self.sessions.iter_mut().filter(|session| session.node == node) {
             session.slot = None;
-            session.busy = None;
             session.generation += 1;
+            if let Some(busy) = session.busy.take().filter(|busy| !busy.steps.is_empty()) {
+                self.recorder.leave(self.world.time(), busy.index);
+            }
         }
     }
 

@@ -70,7 +70,7 @@ impl<E: Engine> Steps<E> {
         let replica = |r: u8| engine.replica(group(regions).replica(0, Region(r)), place(r), Vec::new());
         let client = |r: u8| engine.client(client_id(usize::from(r)), place(r));
         Self {
-            now: Now { monotonic: 1, wall: 1_000_000_000, uncertainty: None },
+            now: Now { monotonic: 1, wall: 1_000_000_000, uncertainty: None, passed: 0 },
             replicas: (0..regions).map(replica).collect(),
             clients: (0..regions).map(client).collect(),
             wire: Vec::new(),

@@ -44,7 +44,7 @@ impl Storm {
     /// Begins: sets the weather and plans the first fault of each kind. Its reminders in the world carry tokens
     /// counted from 0.
     pub(crate) fn begin<E: Engine>(world: &mut World<E>, options: &Options, mut random: Pcg64Mcg) -> Self {
-        let &Options { faults, lost_regions, jitter, clocks, clock_error, .. } = options;
+        let &Options { faults, calm, lost_regions, jitter, clocks, clock_error, .. } = options;
         let weather = Weather {
             loss: share(&mut random, faults.loss, 0.05),
             duplicate: share(&mut random, faults.duplicate, 0.05),
@@ -53,7 +53,7 @@ impl Storm {
             jitter,
         };
         world.set_weather(weather);
-        let between = random.random_range(1_000_000.0..6_000_000.0);
+        let between = f64::max(random.random_range(1_000_000.0..6_000_000.0), calm as f64);
         let mut storm = Self {
             between,
             random,

@@ -2,7 +2,7 @@
 //! else takes time.
 
 use meridian_protocol::clock::Micros;
-use meridian_protocol::registry::{EngineName, Settings};
+use meridian_protocol::registry::{EngineName, Settings, Writes};
 use meridian_protocol::topology::Region;
 use meridian_sim::{Keys, Mix, Options, Report, Sort, percentile};
 
@@ -61,6 +61,23 @@ fn five_and_seven_regions_take_a_majority_and_rmws_a_fast_quorum() {
                 assert_eq!(latency(&report, Sort::Write, region), 2 * round(regions, region, majority));
                 let rmw = round(regions, region, fast) + round(regions, region, majority);
                 assert_eq!(latency(&report, Sort::Rmw, region), rmw, "n={regions}, region {region}");
+            }
+        }
+    }
+}
+
+/// By the clock a write is as fast as a read, as long as twice the clocks' bound is below the round trip.
+#[test]
+fn one_round_writes_in_five_regions() {
+    for engine in ["gryff", "gryff-rsc", "abd"] {
+        for error in [1_000, 4_000, 10_000] {
+            let report = alone(engine, 5, |options| {
+                options.settings.writes = Writes::OneRound;
+                options.clock_error = error;
+            });
+            for (region, write) in [72_000, 88_000, 145_000, 93_000, 121_000].into_iter().enumerate() {
+                assert_eq!(latency(&report, Sort::Write, region as u8), write);
+                assert_eq!(latency(&report, Sort::Read, region as u8), write);
             }
         }
     }

@@ -4,13 +4,14 @@
 
 mod schedules;
 
+use meridian_check::Model;
 use meridian_protocol::causal::Causal;
 use meridian_protocol::cc_lo::CcLo;
 use meridian_protocol::gryff::Gryff;
 use meridian_protocol::machine::Level;
 use meridian_protocol::multipaxos::MultiPaxos;
 use meridian_protocol::planted::{Plant, Planted};
-use meridian_protocol::registry::{EngineName, Model, Settings};
+use meridian_protocol::registry::{EngineName, Settings};
 use meridian_protocol::spanner::Kind;
 use meridian_sim::{End, Keys, Mix, Options, Report};
 use schedules::{Played, Zigzag, explicit};
@@ -111,6 +112,42 @@ fn reuse_carstamp() {
     );
 }
 
+/// Gryff with writes by the clock and a bug, and Gryff-RSC.
+fn by_clock(bug: Planted) -> (Gryff, Gryff) {
+    let settings = schedules::one_round::by_clock(&with(bug));
+    (Gryff::linearizable(settings.clone()), Gryff::rsc(settings))
+}
+
+#[test]
+fn what_lies_ahead_is_told_too_soon() {
+    let lost = "returned before the invocation of";
+    let (gryff, _) = by_clock(Planted::NoCommitWait);
+    caught(schedules::one_round::one_after_the_other(gryff), lost);
+    let (gryff, _) = by_clock(Planted::TimestampFromEarliest);
+    caught(schedules::one_round::one_after_the_other(gryff), lost);
+    let (gryff, _) = by_clock(Planted::NoReadWait);
+    caught(schedules::one_round::read_ahead(gryff), lost);
+    let (gryff, _) = by_clock(Planted::NoVoucher);
+    caught(schedules::one_round::read_without_a_clock(gryff), lost);
+    let (gryff, rsc) = by_clock(Planted::NoRmwWait);
+    caught(schedules::one_round::rmw_ahead(gryff, Model::Linearizable), lost);
+    caught(schedules::one_round::rmw_ahead(rsc, Model::Rsc), lost);
+}
+
+#[test]
+fn sessions_that_do_not_wait_for_what_they_have_read() {
+    let (_, rsc) = by_clock(Planted::ForgetSessionMaximum);
+    caught(schedules::one_round::write_over_what_was_read(rsc), "came, in its session, before");
+    let (_, rsc) = by_clock(Planted::BeginUnsettled);
+    caught(schedules::one_round::skip(rsc), "came, in its session, before");
+    let (_, rsc) = by_clock(Planted::NoFenceWait);
+    caught(schedules::one_round::fence(rsc), "fence");
+    for bug in [Planted::SendDependencyAlong, Planted::ClockReadEarly] {
+        let (_, rsc) = by_clock(bug);
+        caught(schedules::one_round::write_after_reading(rsc), "came, in its session, before");
+    }
+}
+
 fn multipaxos(bug: Planted) -> MultiPaxos {
     schedules::multipaxos::dictated(&with(bug))
 }
@@ -204,6 +241,12 @@ fn timestamp_above_own_entry() {
     caught(judged(&script), "misses what its session had written");
     let script = schedules::causal::write_over_a_faster_clock(tcc(), Level::WritesFollowReads);
     caught(judged(&script), "misses what its session had been returned");
+}
+
+#[test]
+fn own_entry_stays_zero() {
+    let tcc = Causal::tcc(with(Planted::OwnEntryStaysZero));
+    caught(schedules::causal::read_of_the_own_write(tcc), "has not reached this region yet");
 }
 
 #[test]
@@ -372,7 +415,7 @@ fn storms_find_what_is_not_rare_in_spanner() {
         Planted::SkipPastEarliestEnd,
         Planted::ValuesBeforeSkipped,
     ] {
-        let engine = EngineName { model: Model::Rss, name: "spanner-rss" };
+        let engine = EngineName { model: meridian_protocol::registry::Model::Rss, name: "spanner-rss" };
         let storms = (0..STORMS).map(|seed| meridian_sim::run(engine, &Options::new(seed, with(bug)), None));
         let found = storms.enumerate().find(|(_, report)| report.end == End::Violated);
         let (seed, found) = found.unwrap_or_else(|| panic!("{bug:?} was not found in {STORMS} storms"));

@@ -1,6 +1,7 @@
 //! Tests of the real thing: `meridian` processes on loopback, asked over sockets, killed and started again.
 
 mod bad_input;
+mod bank;
 mod check;
 mod cli;
 mod cluster;

@@ -8,7 +8,8 @@ pub mod units;
 
 use meridian_clock::Source;
 use meridian_protocol::multipaxos::log::LogSettings;
-use meridian_protocol::registry::{EngineName, Model, Settings};
+use meridian_protocol::registry::{EngineName, Model, Settings, Several, Writes};
+use meridian_protocol::spanner::SpannerSettings;
 use meridian_protocol::topology::Region;
 use reader::{At, Faults, Section, integer, string};
 use sha2::{Digest, Sha256};
@@ -72,6 +73,10 @@ pub struct KeyspaceConfig {
     pub leader: Option<Region>,
     /// For how long a coordinator gathers operations of a key to share an instance, where the engine can; zero: not.
     pub batch: Duration,
+    /// What operators set about transactions, where the engine has such.
+    pub transactions: SpannerSettings,
+    /// How writes find their timestamps, where the engine leaves a choice.
+    pub writes: Writes,
 }
 
 /// Which connections of a node share what a session must remember so that causality is kept.
@@ -255,7 +260,14 @@ impl Config {
     /// name different regions would take the lead from each other for ever.
     pub fn hash(&self) -> u64 {
         let led = self.keyspaces.iter().filter_map(|k| Some((k.number, &self.regions[k.leader?.index()])));
-        led.fold(self.records_hash(), |hash, leader| first_word(&format!("{hash} leader {leader:?}")))
+        let hash =
+            led.fold(self.records_hash(), |hash, leader| first_word(&format!("{hash} leader {leader:?}")));
+        // A fence waits for what leaders elsewhere have gone by.
+        let standard = SpannerSettings::default().fence;
+        let fences = self.keyspaces.iter().map(|k| (k.number, k.transactions.fence));
+        fences
+            .filter(|(_, fence)| *fence != standard)
+            .fold(hash, |hash, fence| first_word(&format!("{hash} fence {fence:?}")))
     }
 
     /// A digest of what a node's records are bound to: who takes part, and which keyspaces there are.
@@ -263,8 +275,10 @@ impl Config {
         let node =
             |node: &NodeConfig| format!("node {:?} {:?}\n", node.name, self.regions[node.region.index()]);
         let keyspace = |k: &KeyspaceConfig| {
-            let KeyspaceConfig { number, name, engine, partitions, .. } = k;
-            format!("keyspace {number} {name:?} {} {} {partitions}\n", engine.model, engine.name)
+            let KeyspaceConfig { number, name, engine, partitions, writes, .. } = k;
+            // Timestamps of one kind say nothing among those of the other.
+            let by_clock = if *writes == Writes::TwoRounds { "" } else { " by the clock" };
+            format!("keyspace {number} {name:?} {} {} {partitions}{by_clock}\n", engine.model, engine.name)
         };
         let nodes: String = self.nodes.iter().map(node).collect();
         let keyspaces: String = self.keyspaces.iter().map(keyspace).collect();
@@ -294,8 +308,8 @@ fn read_config(document: &DeTable<'_>, directory: &Path, faults: &mut Faults<'_>
     if keyspaces.is_empty() {
         faults.add(0, "no [[keyspace]]: write at least one, such as number = 0, model = \"linearizable\"");
     }
-    let keyspaces = read_keyspaces(keyspaces, &regions, faults);
     let clock = read_clock(root.table(faults, "clock"), faults);
+    let keyspaces = read_keyspaces(keyspaces, &regions, clock != Source::None, faults);
     let timeouts = read_timeouts(root.table(faults, "timeouts"), clock != Source::None, faults);
     let limits = read_limits(root.table(faults, "limits"), faults);
     root.finish(faults, "[cluster], [[node]], [[keyspace]], [durability], [clock], [timeouts] and [limits]");
@@ -403,6 +417,7 @@ fn read_nodes(
 fn read_keyspaces(
     sections: Vec<Section<'_, '_>>,
     regions: &[String],
+    trusted_clock: bool,
     faults: &mut Faults<'_>,
 ) -> Vec<KeyspaceConfig> {
     let mut keyspaces: Vec<KeyspaceConfig> = Vec::new();
@@ -423,13 +438,53 @@ fn read_keyspaces(
             let chosen = EngineName::of_model(&model.value, engine);
             chosen.map_err(|reason| faults.add(model.at, format!("model: {reason}"))).ok()
         });
-        section.finish(faults, "number, name, model, engine, partitions, session, leader and batch");
+        let fence = section.optional(faults, "fence", duration);
+        let retention = section.optional(faults, "retention", duration);
+        let writes = section.optional(faults, "writes", |value| Writes::named(&string(value)?));
+        section.finish(
+            faults,
+            "number, name, model, engine, partitions, session, leader, batch, writes, fence and retention",
+        );
         let (Some(number), Some(engine)) = (number, chosen) else { continue };
+        if engine.rests_on_clocks() && !trusted_clock {
+            faults.add(
+                number.at,
+                format!("{} needs a bound on the clock: say in [clock] who vouches for it", engine.name),
+            );
+        }
+        if let Some(fence) = fence.as_ref().filter(|_| engine.name != "spanner-rss") {
+            faults.add(fence.at, format!("fence: {} has none; spanner-rss has", engine.name));
+        }
+        if let Some(retention) =
+            retention.as_ref().filter(|_| engine.model.several() != Several::Transactions)
+        {
+            faults.add(
+                retention.at,
+                format!("retention: {} has none; the engines with transactions have", engine.name),
+            );
+        }
+        let standard = SpannerSettings::default();
+        let micros = |span: Option<At<Duration>>| span.map(|span| span.value.as_micros() as u64);
+        let transactions = SpannerSettings {
+            fence: micros(fence).unwrap_or(standard.fence),
+            retention: micros(retention).unwrap_or(standard.retention),
+            ..standard
+        };
         if let Some(leader) = leader.as_ref().filter(|_| !engine.has_leader()) {
-            faults.add(leader.at, format!("leader: {} has none; multipaxos has", engine.name));
+            faults.add(
+                leader.at,
+                format!(
+                    "leader: {} has none; multipaxos and the engines with transactions have",
+                    engine.name
+                ),
+            );
         }
         if let Some(batch) = batch.as_ref().filter(|_| !engine.gathers()) {
             faults.add(batch.at, format!("batch: {} has none; epaxos has", engine.name));
+        }
+        if let Some(writes) = writes.as_ref().filter(|_| !engine.has_one_round_writes()) {
+            let serving = EngineName::naming(EngineName::has_one_round_writes);
+            faults.add(writes.at, format!("writes: {} leaves no choice; {serving} do", engine.name));
         }
         let At { value: title, at } =
             title.unwrap_or(At { value: format!("db{}", number.value), at: number.at });
@@ -447,6 +502,8 @@ fn read_keyspaces(
             session: scope.map_or(Scope::default_of(engine.model), |scope| scope.value),
             leader: leader.and_then(|leader| leader.value),
             batch: batch.map_or(Duration::ZERO, |batch| batch.value),
+            transactions,
+            writes: writes.map_or(Writes::TwoRounds, |writes| writes.value),
         });
     }
     keyspaces.sort_by_key(|keyspace| keyspace.number);
@@ -762,6 +819,48 @@ value = "64MiB"
             let told = with(engine, batch).unwrap_err()[0].to_string();
             assert!(told.contains(reason), "{told}");
         }
+    }
+
+    #[test]
+    fn transactions_have_settings_of_their_own_and_need_a_clock() {
+        let with = |settings: &str| {
+            let text = GOOD.replace("model = \"rsc\"", settings);
+            Config::parse(&text, Path::new("")).map_err(|faults| faults[0].to_string())
+        };
+        let config = with("model = \"rss\"\nfence = \"10ms\"\nretention = \"5s\"").unwrap();
+        let transactions = &config.keyspaces[1].transactions;
+        assert_eq!((transactions.fence, transactions.retention), (10_000, 5_000_000));
+        let standard = with("model = \"rss\"").unwrap();
+        assert_ne!(config.hash(), standard.hash(), "all nodes must agree on L");
+        assert_eq!(config.records_hash(), standard.records_hash());
+        for (settings, reason) in [
+            ("model = \"rsc\"\nfence = \"10ms\"", "fence: gryff-rsc has none"),
+            ("model = \"strict-serializable\"\nfence = \"10ms\"", "fence: spanner has none"),
+            ("model = \"rsc\"\nretention = \"10s\"", "retention: gryff-rsc has none"),
+        ] {
+            assert!(with(settings).unwrap_err().contains(reason));
+        }
+        let clockless = GOOD.replace("model = \"rsc\"", "model = \"rss\"");
+        let clockless = clockless.replace("source = \"configured\"\nerror = \"2ms\"", "source = \"none\"");
+        let told = Config::parse(&clockless, Path::new("")).unwrap_err()[0].to_string();
+        assert!(told.contains("spanner-rss needs a bound on the clock"), "{told}");
+    }
+
+    #[test]
+    fn writes_by_the_clock_are_for_registers_and_for_good() {
+        let with = |engine: &str, writes: &str| {
+            let setting = format!("engine = \"{engine}\"\nwrites = \"{writes}\"");
+            Config::parse(&GOOD.replace("engine = \"gryff\"", &setting), Path::new(""))
+        };
+        let plain = Config::parse(GOOD, Path::new("")).unwrap();
+        let [two, one, auto] = ["two-round", "one-round", "auto"].map(|how| with("gryff", how).unwrap());
+        assert_eq!(plain.records_hash(), two.records_hash());
+        assert_ne!(plain.records_hash(), one.records_hash());
+        assert_eq!(one.records_hash(), auto.records_hash());
+        let told = with("epaxos", "auto").unwrap_err()[0].to_string();
+        assert!(told.contains("writes: epaxos leaves no choice; linearizable (gryff, abd), rsc"), "{told}");
+        let told = with("gryff", "quick").unwrap_err()[0].to_string();
+        assert!(told.contains("choose one of two-round, one-round, auto"), "{told}");
     }
 
     #[test]

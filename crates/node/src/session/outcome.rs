@@ -115,7 +115,8 @@ mod tests {
         assert_eq!(
             not_served(&keyspace, Class::ReadModifyWrite, "incr").unwrap(),
             "ERR INCR depends on the value that it changes, keyspace 4 'feed' is causal by tcc; served by \
-             linearizable (gryff, epaxos, multipaxos), rsc (gryff-rsc)"
+             linearizable (gryff, epaxos, multipaxos), rsc (gryff-rsc), strict-serializable (spanner), \
+             rss (spanner-rss), po-serializable (spanner-po)"
         );
         keyspace.engine = "gryff";
         assert_eq!(not_served(&keyspace, Class::ReadModifyWrite, "incr"), None);

@@ -3,6 +3,7 @@
 use super::Client;
 use crate::serve::{DevOptions, Embedded};
 use meridian_protocol::latency::RttMatrix;
+use meridian_protocol::registry::Writes;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -26,6 +27,7 @@ impl Running {
             bind: "127.0.0.1".to_owned(),
             keyspaces: ["0=linearizable", "1=rsc"].map(|db| DevOptions::keyspace(db).unwrap()).to_vec(),
             session: None,
+            writes: Writes::TwoRounds,
             clock_error: Duration::from_millis(1),
             data: None,
         };

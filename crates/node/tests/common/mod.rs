@@ -241,7 +241,7 @@ impl Host for FakeHost {
     fn now(&self) -> Now {
         let real = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64;
         let wall = self.wall_ms.map_or_else(real, |ms| ms * 1000);
-        Now { monotonic: self.monotonic, wall, uncertainty: None }
+        Now { monotonic: self.monotonic, wall, uncertainty: None, passed: 0 }
     }
 
     fn keyspaces(&self) -> &[KeyspaceInfo] {

@@ -1,5 +1,6 @@
 //! The session side: asks the replicas of one region, and remembers what the session's guarantees need.
 
+use super::asked::{Asked, Reads, asked, told};
 use super::message::{Attempt, Demand, Message, Seen, Step};
 use super::reading::Reading;
 use super::session::Session;
@@ -7,20 +8,15 @@ use super::vector::{Vector, VersionId};
 use super::{Causal, Flavour, Rounds};
 use crate::alarms::Alarms;
 use crate::clock::{Micros, Now};
-use crate::gryff::message::OpId;
 use crate::history::Witness;
-use crate::machine::{self, Completion, Cost, Effects, Level, NO_TRANSACTIONS, Outcome, Place};
-use crate::machine::{Request, RequestId, Together};
-use crate::object::{Action, Answer, Class, Command, Reply};
+use crate::machine::{self, Completion, Cost, Effects, Level, OpId, Outcome, Place, Request, RequestId};
+use crate::object::{Answer, Command, Reply};
 use crate::results::Lanes;
 use crate::topology::{Address, ClientId, Region, ReplicaId};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
 type Out = Effects<Message, Completion>;
-
-/// What is answered to commands that depend on what they change.
-pub(crate) const NO_RMW: &str = "a causal keyspace does not carry out what depends on the old value";
 
 /// A session's machine, or one that the sessions of a node share.
 #[derive(Clone, Debug)]
@@ -43,7 +39,7 @@ struct Op {
     /// The region that it goes to, all of it.
     region: Region,
     give_up: Micros,
-    /// Which try this is. Writes have only one: sent again as they are, they take effect once.
+    /// Which snapshot this is: another one is taken when the last turns out to be too old.
     attempt: u32,
     /// A replica has said that the request waits there.
     waits: bool,
@@ -52,7 +48,7 @@ struct Op {
 #[derive(Clone, Debug)]
 enum Work {
     Write { partition: u16, lane: u32, put: Message, dependencies: Vector },
-    Read { reading: Reading, single: bool, demand: Demand },
+    Read { reading: Reading, what: Reads, demand: Demand },
     List { partition: u16, from: u64, count: u32, demand: Demand },
     Fence { vector: Vector, missing: BTreeSet<(Region, u16)> },
 }
@@ -90,10 +86,11 @@ impl Client {
         Op::new(self.region(partition), Work::Write { partition, lane, put, dependencies })
     }
 
-    fn read(&self, request: RequestId, steps: Vec<(Bytes, Command)>, single: bool, demand: Demand) -> Op {
+    fn read(&self, request: RequestId, steps: Vec<(Bytes, Command)>, what: Reads) -> Op {
         let reading = Reading::new(&self.place.group, steps);
         let region = self.region(reading.coordinator(request));
-        Op::new(region, Work::Read { reading, single, demand })
+        let demand = self.demand(what.level, what.at_ms);
+        Op::new(region, Work::Read { reading, what, demand })
     }
 
     fn demand(&self, level: Level, at_ms: u64) -> Demand {
@@ -101,45 +98,20 @@ impl Client {
     }
 
     /// What a request needs done.
-    ///
-    /// # Errors
-    /// How it ends if nothing is to be done.
-    fn work(&mut self, id: RequestId, request: Request) -> Result<Op, Outcome> {
-        match request {
-            Request::Act { key, action: Action::Command(command), at_ms, level } => match command.class() {
-                Class::Read => Ok(self.read(id, vec![(key, command)], true, self.demand(level, at_ms))),
-                // A tombstone, whose answer is what was there just before.
-                Class::Write => Ok(self.write(id, Step { key, command }, (at_ms, level))),
-                Class::ReadModifyWrite if command == Command::Delete => {
-                    Ok(self.write(id, Step { key, command }, (at_ms, level)))
-                }
-                Class::ReadModifyWrite => Err(Outcome::Aborted(NO_RMW)),
-            },
-            Request::Act { .. } => Err(Outcome::Aborted(NO_RMW)),
-            Request::Together(Together { steps, watched, at_ms, snapshot, level }) => {
-                let reads = steps.iter().all(|(_, command)| command.class() == Class::Read);
-                if !reads || !watched.is_empty() || snapshot.is_some() {
-                    return Err(Outcome::Aborted(NO_TRANSACTIONS));
-                }
-                if steps.is_empty() {
-                    return Err(Outcome::Answers(Some(Vec::new())));
-                }
-                Ok(self.read(id, steps, false, self.demand(level, at_ms)))
-            }
-            Request::Begin { .. } | Request::Commit | Request::Abort => {
-                Err(Outcome::Aborted(NO_TRANSACTIONS))
-            }
-            Request::Fence => {
+    fn op(&mut self, id: RequestId, asked: Asked) -> Op {
+        match asked {
+            Asked::Write { step, at_ms, level } => self.write(id, step, (at_ms, level)),
+            Asked::Read { steps, what } => self.read(id, steps, what),
+            Asked::Fence => {
                 let group = &self.place.group;
                 let regions = (0..group.regions).map(Region);
                 let all = regions.flat_map(|region| (0..group.partitions).map(move |p| (region, p)));
                 let missing = all.collect();
-                Ok(Op::new(self.place.region(), Work::Fence { vector: self.session.past(), missing }))
+                Op::new(self.place.region(), Work::Fence { vector: self.session.past(), missing })
             }
-            Request::Scan { partition, from, count, at_ms } => {
+            Asked::List { partition, from, count, at_ms } => {
                 let demand = self.demand(Level::Causal, at_ms);
-                let work = Work::List { partition, from, count, demand };
-                Ok(Op::new(self.region(partition), work))
+                Op::new(self.region(partition), Work::List { partition, from, count, demand })
             }
         }
     }
@@ -172,20 +144,18 @@ impl Client {
             let steps = steps.to_vec();
             return out.send(to(partition), Message::Read { attempt, demand, steps });
         }
-        let coordinator = to(reading.coordinator(request));
-        match (self.rounds_of(reading), &reading.snapshot) {
-            (Rounds::OneAndAHalf, _) => {
-                out.send(coordinator, Message::Rot { attempt, demand, legs: reading.all_legs() });
-            }
-            (Rounds::Two, None) => out.send(coordinator, Message::Snapshot { attempt, demand }),
-            (Rounds::Two, Some(snapshot)) => {
-                for (partition, steps) in reading.open_legs() {
-                    let (snapshot, steps) = (snapshot.clone(), steps.to_vec());
-                    let (at_ms, waited, client) = (demand.at_ms, 0, None);
-                    let read_at = Message::ReadAt { attempt, snapshot, steps, at_ms, waited, client };
-                    out.send(to(partition), read_at);
-                }
-            }
+        let Some(snapshot) = &reading.snapshot else {
+            let question = match self.rounds_of(reading) {
+                Rounds::OneAndAHalf => Message::Rot { attempt, demand, legs: reading.all_legs() },
+                Rounds::Two => Message::Snapshot { attempt, demand },
+            };
+            return out.send(to(reading.coordinator(request)), question);
+        };
+        for (partition, steps) in reading.open_legs() {
+            let (snapshot, steps) = (snapshot.clone(), steps.to_vec());
+            let (at_ms, waited, client) = (demand.at_ms, 0, None);
+            let read_at = Message::ReadAt { attempt, snapshot, steps, at_ms, waited, client };
+            out.send(to(partition), read_at);
         }
     }
 
@@ -200,19 +170,13 @@ impl Client {
         }
     }
 
+    /// Asks again for what was not answered. The question stays the same, and the snapshot that is known is kept: who is
+    /// further away than `retry` hears no answer before it has asked once more.
     fn on_alarm(&mut self, now: Now, request: RequestId, out: &mut Out) {
-        let rounds = self.engine.settings.causal.rounds;
-        let Some(op) = self.open.get_mut(&request) else { return };
+        let Some(op) = self.open.get(&request) else { return };
         if now.monotonic >= op.give_up {
             let outcome = op.timed_out();
             return self.complete(request, outcome, Cost::default(), out);
-        }
-        if let Work::Read { reading, .. } = &mut op.work
-            && (reading.late || rounds == Rounds::OneAndAHalf || reading.snapshot.is_none())
-        {
-            // What the lost try would have shown may come from another snapshot than this one's.
-            op.attempt += 1;
-            reading.restart();
         }
         self.send(request, out);
         self.set_alarm(now, request, out);
@@ -258,9 +222,8 @@ impl Client {
     }
 
     fn on_snapshot_reply(&mut self, attempt: Attempt, snapshot: Vector, waited: Micros, out: &mut Out) {
-        let rounds = self.engine.settings.causal.rounds;
         let Some((reading, _)) = self.reading(attempt) else { return };
-        if rounds == Rounds::Two && !reading.late && reading.snapshot.is_none() {
+        if reading.snapshot.is_none() {
             reading.snapshot = Some(snapshot);
             reading.waited = waited;
             self.send(attempt.op.request, out);
@@ -279,21 +242,15 @@ impl Client {
         let waited = reading.waited;
         let Some((snapshot, seen)) = reading.complete() else { return };
         let request = attempt.op.request;
-        let Some(Op { work: Work::Read { reading, single, .. }, region, .. }) = self.open.get(&request)
-        else {
+        let Some(Op { work: Work::Read { reading, what, .. }, region, .. }) = self.open.get(&request) else {
             return;
         };
-        let (single, rounds) = (*single, self.rounds(*region));
+        let (what, rounds) = (*what, self.rounds(*region));
         let at = reading.versions(&seen);
         self.session.saw(&snapshot, seen.iter().filter_map(|seen| seen.vector.as_ref()));
         let reason = if waited > 0 { "what this session has seen was not here yet" } else { "" };
         let witness = Some(Witness::Got { at, sv: snapshot.to_vec() });
-        let mut replies: Vec<Reply> = seen.into_iter().map(|seen| seen.reply).collect();
-        let outcome = match replies.pop() {
-            Some(reply) if single => Outcome::Answer(Answer::One(reply)),
-            last => Outcome::Answers(Some(replies.into_iter().chain(last).collect())),
-        };
-        self.complete(request, outcome, Cost { rounds, waited, reason, witness }, out);
+        self.complete(request, told(what, seen), Cost { rounds, waited, reason, witness }, out);
     }
 
     /// The snapshot was too old: takes another one, which is not below what was said.
@@ -339,8 +296,9 @@ impl machine::Client for Client {
     type Message = Message;
 
     fn begin(&mut self, now: Now, id: RequestId, request: Request, out: &mut Out) {
-        match self.work(id, request) {
-            Ok(op) => {
+        match asked(request) {
+            Ok(asked) => {
+                let op = self.op(id, asked);
                 let give_up = now.monotonic + self.engine.settings.operation_timeout;
                 self.open.insert(id, Op { give_up, ..op });
                 self.send(id, out);

@@ -1,32 +1,14 @@
 //! What the causal machines say to each other.
 
+use super::Update;
 use super::replication::Replicate;
 use super::stabilization::Report;
 use super::vector::{Vector, VersionId};
 use crate::clock::Micros;
-use crate::gryff::message::OpId;
-use crate::machine::{self, Level};
-use crate::object::{Command, Reply, State, TypeName};
+use crate::machine::{self, Level, OpId};
+use crate::object::{Command, Reply, TypeName};
 use bytes::Bytes;
 use minicbor::{Decode, Encode};
-
-/// A write as it is replicated and stored.
-#[derive(Clone, Debug, PartialEq, Encode, Decode)]
-pub struct Update {
-    /// The key.
-    #[n(0)]
-    #[cbor(with = "crate::wire::blob")]
-    pub key: Bytes,
-    /// The version.
-    #[n(1)]
-    pub id: VersionId,
-    /// What it depends on, and in its own region's entry its timestamp.
-    #[n(2)]
-    pub vector: Vector,
-    /// The value; `None` is a tombstone.
-    #[n(3)]
-    pub value: State,
-}
 
 /// A command on one key.
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
@@ -65,7 +47,7 @@ pub struct Seen {
     pub vector: Option<Vector>,
 }
 
-/// Names one attempt of a client at a request. What belongs to another attempt is not mixed in.
+/// Names one attempt of a client at a request: of one attempt all belongs to one snapshot, or is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Attempt {
     /// The request.
@@ -299,17 +281,6 @@ pub struct Listed {
     /// The type of its value.
     #[n(1)]
     pub kind: TypeName,
-}
-
-impl super::replication::Write for Update {
-    fn ts(&self) -> u64 {
-        self.id.ts
-    }
-
-    fn bytes(&self) -> usize {
-        let value = self.value.as_ref().map_or(0, |object| object.data.bytes());
-        self.key.len() + value + 64
-    }
 }
 
 impl machine::Message for Message {

@@ -22,11 +22,14 @@
 //! | TCC Alg. 1, GET | `operations` `admits`, `snapshot_for` | own writes are visible at once; of a session from another region its word is awaited, not believed |
 //! | Contrarian Alg. 2, replication and heartbeats | [`replication`] | timestamps are the sequence numbers; acknowledged, sent again, passed on |
 //! | Contrarian Alg. 2, stabilization; TCC Alg. 3 | [`stabilization`] | the least is taken entry by entry, includes the own row, and never goes back |
-//! | Contrarian §4.3, hybrid clocks | `clock` | durable; bounded drift |
+//! | Contrarian §4.2, hybrid clocks | `clock` | durable; bounded drift; a physical clock is waited for before a message is taken (`late`) |
 //! | not in the papers | `upkeep` | forgetting of versions and tombstones, and ROTs that come too late for their snapshot |
 
-pub(crate) mod client;
+pub(crate) mod asked;
+mod client;
 pub(crate) mod clock;
+pub(crate) mod lanes;
+mod late;
 pub mod message;
 mod operations;
 pub(crate) mod reading;
@@ -37,19 +40,25 @@ mod session;
 pub mod stabilization;
 #[cfg(test)]
 mod tests;
+pub mod update;
 mod upkeep;
 pub mod vector;
 pub(crate) mod versions;
 
 pub use client::Client;
 pub use message::Message;
-pub use record::Record;
 pub use replica::Replica;
 
 use crate::clock::Micros;
 use crate::machine::{self, Place};
 use crate::registry::Settings;
 use crate::topology::{ClientId, ReplicaId};
+
+/// A write: its vector covers what it depends on, and in its own region's entry is its timestamp.
+pub type Update = update::Update<vector::Vector>;
+
+/// A durable fact.
+pub type Record = record::Record<vector::Vector>;
 
 /// What the causal engines go by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,13 +92,31 @@ impl Default for CausalSettings {
     }
 }
 
-/// What timestamps are made of (Contrarian §4.3).
+/// What timestamps are made of (Contrarian §4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockKind {
     /// Wall clock and counter: fresh where nothing is written, and never waited for.
     Hybrid,
     /// A counter alone: what is seen grows stale where little is written.
     Logical,
+    /// The wall clock alone: as fresh, and waited for wherever it is behind another one.
+    Physical,
+}
+
+impl ClockKind {
+    /// Every kind, with its name.
+    pub const NAMES: [(Self, &'static str); 3] =
+        [(Self::Hybrid, "hybrid"), (Self::Logical, "logical"), (Self::Physical, "physical")];
+
+    /// The kind of that name.
+    ///
+    /// # Errors
+    /// Which names there are.
+    pub fn named(name: &str) -> Result<Self, String> {
+        let found = Self::NAMES.iter().find(|(_, known)| *known == name);
+        let known = || Self::NAMES.map(|(_, known)| known).join(", ");
+        found.map(|(kind, _)| *kind).ok_or_else(|| format!("choose one of {}", known()))
+    }
 }
 
 /// How many rounds inside the region a transaction over several partitions takes.

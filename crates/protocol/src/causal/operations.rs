@@ -1,30 +1,24 @@
 //! What clients ask for: writes, reads, snapshots, listings, fences.
 
-use super::Flavour;
-use super::message::{Attempt, Demand, Listed, Message, Seen, Step, Update};
-use super::record::{Done, Record};
+use super::message::{Attempt, Demand, Message, Seen, Step};
+use super::record::Done;
 use super::replica::{Out, Replica, Waiting};
 use super::vector::{Vector, VersionId};
 use super::versions::Version;
+use super::{Flavour, Record, Update};
 use crate::clock::{Micros, Now};
 use crate::machine::Level;
-use crate::object::{self, Action, Answer, Command, Reply, State, apply};
-use crate::planted::Planted;
+use crate::object::{Command, Reply, State, execute};
+use crate::planted::{Plant, Planted};
 use crate::topology::{Address, ClientId, ReplicaId};
-
-/// The most keys in one page of a listing, unless more have the same hash.
-const LIST_LIMIT: usize = 10_000;
 
 impl Replica {
     // Writes (Contrarian Algorithm 2, lines 1 to 11; TCC Algorithm 2, corrected).
 
     pub(super) fn on_put(&mut self, now: Now, from: Address, message: Message, out: &mut Out) {
         let Message::Put { op, lane, step, dependencies, floor, at_ms } = message else { return };
-        if let Some((_, done)) = self.lanes.get(&(op.client, lane))
-            && done.request >= op.request
-        {
+        if let Some(done) = self.lanes.covers(op, lane) {
             self.counters.duplicate += 1;
-            // A lower number is over: its client has gone on without an answer.
             if done.request == op.request {
                 out.send(from, Message::PutReply { op, reply: done.reply.clone(), ts: done.ts });
             }
@@ -32,7 +26,7 @@ impl Replica {
         }
         let Some((value, reply)) = self.written(&step, at_ms) else { return };
         if self.engine.flavour == Flavour::Contrarian {
-            self.stabilization.raise(&dependencies.clone().with(self.region(), 0));
+            self.stabilization.raise(&dependencies, self.region());
         }
         let as_printed = self.engine.settings.plant.has(Planted::TimestampAboveOwnEntry);
         let above =
@@ -40,62 +34,45 @@ impl Replica {
         let ts = self.clock.tick(now, above);
         let done = Done { request: op.request, reply: reply.clone(), ts };
         out.output(Record::Lane(op.client, lane, Some(done.clone())));
-        self.lanes.insert((op.client, lane), (now.monotonic, done));
+        self.lanes.insert(now.monotonic, (op.client, lane), done);
         let id = VersionId { ts, region: self.region() };
-        let vector = dependencies.with(self.region(), ts);
-        let update = Update { key: step.key, id, vector, value };
-        self.install(&update, out);
+        let dependencies = dependencies.with(self.region(), ts);
+        let update = Update { key: step.key, id, dependencies, value };
         self.counters.puts += 1;
         out.send(from, Message::PutReply { op, reply, ts });
-        let messages = self.streams.append(now.monotonic, self.as_sent(update), ts);
+        let plant = self.engine.settings.plant;
+        let messages = self.streams.append(now.monotonic, ts, || as_sent(&update, plant));
         self.replicate(messages, out);
+        self.install(update, out);
     }
 
     /// What a write leaves and answers; `None` if it is no blind one, which clients do not send. A deletion answers what
     /// can be seen here now: it is a write like others, and does not depend on that.
     fn written(&self, step: &Step, at_ms: u64) -> Option<(State, Reply)> {
-        let action = Action::Command(step.command.clone());
-        let (before, version) = match step.command {
-            Command::Delete => self.look(&step.key, |version| self.is_stable(version)),
-            Command::Set(_) => (None, object::Version::default()),
-            _ => return None,
-        };
-        let (after, answer) = apply(&before, version, &action, at_ms);
-        let Answer::One(reply) = answer else { return None };
-        let after = if step.command == Command::Delete { None } else { after };
-        Some((after, reply))
-    }
-
-    fn look(&self, key: &[u8], visible: impl Fn(&Version<Vector>) -> bool) -> (State, object::Version) {
-        match self.versions.newest(key, visible) {
-            Some(version) => (version.value.clone(), self.object_version(version.id)),
-            None => (None, object::Version::default()),
+        match step.command {
+            Command::Delete => {
+                let before = self.versions.newest(&step.key, |version| self.is_stable(version));
+                let before = before.map_or(&None, |version| &version.value);
+                Some((None, execute(before, &step.command, at_ms).1))
+            }
+            Command::Set(_) => {
+                let (after, reply) = execute(&None, &step.command, at_ms);
+                Some((after.flatten(), reply))
+            }
+            _ => None,
         }
-    }
-
-    fn object_version(&self, id: VersionId) -> object::Version {
-        object::Version(id.ts, u64::from(id.region.0), u32::from(self.id.partition))
     }
 
     /// Whether all that a version depends on elsewhere is here: then it may be seen.
     fn is_stable(&self, version: &Version<Vector>) -> bool {
-        self.stabilization.stable().covers_but(&version.meta, self.region())
+        self.shows(&version.meta)
     }
 
     /// Adds a version, durably.
-    pub(super) fn install(&mut self, update: &Update, out: &mut Out) {
-        out.output(Record::of(update));
-        let Update { key, id, vector, value } = update.clone();
-        self.versions.insert(&key, Version { id, value, meta: vector });
-    }
-
-    /// A write as the other regions get it.
-    fn as_sent(&self, mut update: Update) -> Update {
-        if self.engine.settings.plant.has(Planted::VectorNotSent) {
-            let regions = self.place.group.regions;
-            update.vector = Vector::zero(regions).with(update.id.region, update.id.ts);
-        }
-        update
+    pub(super) fn install(&mut self, update: Update, out: &mut Out) {
+        out.output(Record::of(&update));
+        let Update { key, id, dependencies, value } = update;
+        self.versions.insert(&key, Version { id, value, meta: dependencies });
     }
 
     // Reads.
@@ -138,11 +115,11 @@ impl Replica {
         self.clock.advance(demand.seen.get(region));
         match self.engine.flavour {
             Flavour::Contrarian => {
-                self.stabilization.raise(&demand.seen.clone().with(region, 0));
+                self.stabilization.raise(&demand.seen, region);
                 true
             }
             Flavour::Tcc if alone && self.engine.settings.plant.has(Planted::LevelsNotAwaited) => true,
-            Flavour::Tcc => self.stabilization.stable().covers_but(&demand.seen, region),
+            Flavour::Tcc => self.shows(&demand.seen),
         }
     }
 
@@ -151,11 +128,7 @@ impl Replica {
         let ready: Vec<(ClientId, u64)> = self
             .waiting
             .iter()
-            .filter(|(_, waiting)| {
-                let demand = demand_of(&waiting.message);
-                let seen = demand.map(|demand| &demand.seen);
-                seen.is_some_and(|seen| self.stabilization.stable().covers_but(seen, self.region()))
-            })
+            .filter(|(_, waiting)| demand_of(&waiting.message).is_some_and(|demand| self.shows(&demand.seen)))
             .map(|(key, _)| *key)
             .collect();
         for key in ready {
@@ -202,9 +175,8 @@ impl Replica {
             }
             Message::List { attempt, from, count, demand } => {
                 let snapshot = self.snapshot();
-                let page = (from, (count as usize).min(LIST_LIMIT), demand.at_ms);
+                let page = (from, count, demand.at_ms);
                 let (keys, next) = self.versions.list(page, |version| snapshot.covers(&version.meta));
-                let keys = keys.into_iter().map(|(key, kind)| Listed { key, kind }).collect();
                 out.send(client, Message::ListReply { attempt, keys, next });
             }
             // Nothing else makes a demand.
@@ -231,16 +203,10 @@ impl Replica {
         let told = self.engine.flavour == Flavour::Tcc;
         let one = |step: &Step| {
             let version = self.versions.newest(&step.key, |version| snapshot.covers(&version.meta));
-            let nothing = None;
-            let (value, id) = version.map_or((&nothing, None), |version| (&version.value, Some(version.id)));
-            let named = id.map_or_else(object::Version::default, |id| self.object_version(id));
-            let action = Action::Command(step.command.clone());
-            let reply = match apply(value, named, &action, at_ms).1 {
-                Answer::One(reply) => reply,
-                Answer::Exec(_) | Answer::Version(_) => Reply::Nil,
-            };
+            let value = version.map_or(&None, |version| &version.value);
+            let (_, reply) = execute(value, &step.command, at_ms);
             let vector = version.filter(|_| told).map(|version| version.meta.clone());
-            Seen { reply, id, vector }
+            Seen { reply, id: version.map(|version| version.id), vector }
         };
         steps.iter().map(one).collect()
     }
@@ -257,7 +223,7 @@ impl Replica {
         if !self.engine.settings.plant.has(Planted::ClockNotMoved) {
             self.clock.advance(snapshot.get(self.id.region));
         }
-        self.stabilization.raise(&snapshot.clone().with(self.id.region, 0));
+        self.stabilization.raise(&snapshot, self.id.region);
         let seen = self.read(&snapshot, &steps, at_ms);
         out.send(client, Message::Values { attempt, snapshot, seen, waited });
     }
@@ -305,4 +271,13 @@ fn attempt_of(message: &Message) -> Option<Attempt> {
         | Message::List { attempt, .. } => Some(*attempt),
         _ => None,
     }
+}
+
+/// A write as the other regions get it.
+fn as_sent(update: &Update, plant: Plant) -> Update {
+    let mut update = update.clone();
+    if plant.has(Planted::VectorNotSent) {
+        update.dependencies = update.dependencies.all(0).with(update.id.region, update.id.ts);
+    }
+    update
 }

@@ -1,17 +1,17 @@
 //! The server side: one region's copy of one partition.
 
-use super::Causal;
-use super::clock::Hybrid;
-use super::message::{Message, Update};
-use super::record::{Done, Record};
+use super::clock::Clock;
+use super::lanes::LastWrites;
+use super::message::Message;
 use super::replication::{Replicate, Streams};
 use super::stabilization::{Report, Stabilization};
 use super::vector::Vector;
 use super::versions::{Chains, Version};
+use super::{Causal, Record, Update};
 use crate::alarms::Alarms;
 use crate::clock::{Micros, Now};
 use crate::machine::{self, Effects, Place, Status};
-use crate::results::Lane;
+use crate::planted::Planted;
 use crate::topology::{Address, ClientId, Region, ReplicaId};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -24,7 +24,7 @@ pub struct Replica {
     pub(super) id: ReplicaId,
     pub(super) place: Place,
     pub(super) engine: Causal,
-    pub(super) clock: Hybrid,
+    pub(super) clock: Clock,
     pub(super) versions: Chains<Vector>,
     pub(super) streams: Streams<Update>,
     pub(super) stabilization: Stabilization,
@@ -33,10 +33,11 @@ pub struct Replica {
     pub(super) horizon: Vector,
     /// What was stable at some times since then, the oldest first.
     pub(super) marks: VecDeque<(Micros, Vector)>,
-    /// Each lane's last write, so that a retry takes effect once, and when it came.
-    pub(super) lanes: BTreeMap<Lane, (Micros, Done)>,
+    pub(super) lanes: LastWrites,
     /// Requests that wait until what they must see can be seen here (tcc; contrarian has none).
     pub(super) waiting: BTreeMap<(ClientId, u64), Waiting>,
+    /// What waits for a physical clock, by when that is due.
+    pub(super) late: BTreeMap<Micros, Vec<(Address, Message)>>,
     /// Fences that wait, with what for and until when.
     pub(super) fences: BTreeMap<(ClientId, u64), (Message, Micros)>,
     pub(super) alarms: Alarms<Alarm>,
@@ -52,7 +53,7 @@ pub(super) struct Waiting {
     pub(super) give_up: Micros,
 }
 
-/// What an alarm is for. Each comes again and again.
+/// What an alarm is for. All but the last come again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Alarm {
     /// Tell the other regions how late it is.
@@ -63,6 +64,8 @@ pub(super) enum Alarm {
     Retry,
     /// Forget what nobody reads any more.
     Forget,
+    /// What waits for a physical clock need not any more.
+    Late,
 }
 
 /// How often things happened; "sometimes" claims of the tests stand on them.
@@ -83,6 +86,10 @@ pub(super) struct Counters {
     /// By how much in all the stable snapshot was behind the clock when that was looked at, µs.
     pub(super) staleness_us: u64,
     pub(super) drift: u64,
+    /// Requests that had to wait for a physical clock, and for how long, µs.
+    pub(super) late_puts: u64,
+    pub(super) late_reads: u64,
+    pub(super) late_us: u64,
 }
 
 /// Counts say nothing of where a machine stands.
@@ -96,7 +103,7 @@ impl fmt::Debug for Counters {
 struct Restored {
     versions: Vec<Update>,
     applied: Vec<(Region, u64)>,
-    lanes: BTreeMap<Lane, (Micros, Done)>,
+    lanes: LastWrites,
     clock: u64,
     horizon: Vector,
 }
@@ -106,23 +113,23 @@ impl Restored {
         let mut all = Self {
             versions: Vec::new(),
             applied: Vec::new(),
-            lanes: BTreeMap::new(),
+            lanes: LastWrites::default(),
             clock: 0,
             horizon: Vector::zero(regions),
         };
         for record in records {
             match record {
                 Record::Version(key, id, Some(content)) => {
-                    let (vector, value) = *content;
-                    all.versions.push(Update { key, id, vector, value });
+                    let (dependencies, value) = *content;
+                    all.versions.push(Update { key, id, dependencies, value });
                 }
                 Record::Lane(client, lane, Some(done)) => {
-                    all.lanes.insert((client, lane), (0, done));
+                    all.lanes.insert(0, (client, lane), done);
                 }
                 Record::Applied(region, at) => all.applied.push((region, at)),
                 Record::Clock(at) => all.clock = at,
                 Record::Horizon(vector) => all.horizon.join(&vector),
-                Record::Version(.., None) | Record::Lane(.., None) => {}
+                Record::Version(.., None) | Record::Lane(.., None) | Record::Pending(..) => {}
             }
         }
         all
@@ -138,7 +145,7 @@ impl Replica {
         let stable = restored.horizon.clone();
         let partitions = place.group.partitions;
         let mut replica = Self {
-            clock: Hybrid::new(settings.causal.clock, restored.clock),
+            clock: Clock::new(settings.causal.clock, restored.clock),
             versions: Chains::new(),
             streams: Streams::new(id.region, regions, 4 * settings.retry, plant),
             stabilization: Stabilization::new(id.partition, partitions, stable, plant),
@@ -146,6 +153,7 @@ impl Replica {
             marks: VecDeque::new(),
             lanes: restored.lanes,
             waiting: BTreeMap::new(),
+            late: BTreeMap::new(),
             fences: BTreeMap::new(),
             alarms: Alarms::new(),
             counters: Counters::default(),
@@ -155,8 +163,8 @@ impl Replica {
         };
         for update in restored.versions {
             replica.streams.restore_write(update.id.region, update.clone());
-            let Update { key, id, vector, value } = update;
-            replica.versions.insert(&key, Version { id, value, meta: vector });
+            let Update { key, id, dependencies, value } = update;
+            replica.versions.insert(&key, Version { id, value, meta: dependencies });
         }
         for (region, at) in restored.applied {
             replica.streams.restore_applied(region, at);
@@ -179,10 +187,19 @@ impl Replica {
         snapshot
     }
 
+    /// Whether all that a vector covers may be seen here: what is of this region is here, and the rest must be stable.
+    pub(super) fn shows(&self, vector: &Vector) -> bool {
+        let stable = self.stabilization.stable();
+        let as_printed = self.engine.settings.plant.has(Planted::OwnEntryStaysZero);
+        if as_printed { stable.covers(vector) } else { stable.covers_but(vector, self.region()) }
+    }
+
     /// What this partition has.
     pub(super) fn report(&mut self, now: Now) -> Report {
         let clock = self.clock.read(now);
-        Report { least: self.streams.clocks().with(self.region(), clock), clock }
+        let as_printed = self.engine.settings.plant.has(Planted::OwnEntryStaysZero);
+        let own = if as_printed { 0 } else { clock };
+        Report { least: self.streams.clocks().with(self.region(), own), clock }
     }
 
     pub(super) fn replicate(&self, messages: Vec<(Region, Replicate<Update>)>, out: &mut Out) {
@@ -207,6 +224,17 @@ impl Replica {
             }
             Message::Report(report) | Message::Stable(report) => report.least.highest().max(report.clock),
             _ => 0,
+        }
+    }
+
+    pub(super) fn take(&mut self, now: Now, from: Address, message: Message, out: &mut Out) {
+        let Some(message) = self.in_time(now, from, message, out) else { return };
+        match from {
+            Address::Client(..) => self.on_client_message(now, from, message, out),
+            Address::Replica(from) if from.region.0 < self.place.group.regions => {
+                self.on_peer_message(now, from, message, out);
+            }
+            Address::Replica(_) => {}
         }
     }
 
@@ -252,9 +280,7 @@ impl machine::Replica for Replica {
     type Record = Record;
 
     fn start(&mut self, now: Now, out: &mut Out) {
-        for (since, _) in self.lanes.values_mut() {
-            *since = now.monotonic;
-        }
+        self.lanes.begin(now.monotonic);
         for alarm in [Alarm::Heartbeat, Alarm::Stabilize, Alarm::Retry, Alarm::Forget] {
             self.set_alarm(now, alarm, out);
         }
@@ -265,20 +291,17 @@ impl machine::Replica for Replica {
             self.counters.drift += 1;
             return;
         }
-        match from {
-            Address::Client(..) => self.on_client_message(now, from, message, out),
-            Address::Replica(from) if from.region.0 < self.place.group.regions => {
-                self.on_peer_message(now, from, message, out);
-            }
-            Address::Replica(_) => {}
-        }
+        self.take(now, from, message, out);
         self.end_step(out);
     }
 
     fn on_wake(&mut self, now: Now, out: &mut Out) {
         while let Some(alarm) = self.alarms.take_due(now.monotonic) {
-            self.set_alarm(now, alarm, out);
+            if alarm != Alarm::Late {
+                self.set_alarm(now, alarm, out);
+            }
             match alarm {
+                Alarm::Late => self.on_late_alarm(now, out),
                 Alarm::Heartbeat => self.on_heartbeat_alarm(now, out),
                 Alarm::Stabilize => self.on_stabilize_alarm(now, out),
                 Alarm::Retry => self.on_retry_alarm(now, out),
@@ -317,6 +340,9 @@ impl machine::Replica for Replica {
                 ("stabilization", c.stabilizations),
                 ("staleness_us", c.staleness_us),
                 ("drift", c.drift),
+                ("late_put", c.late_puts),
+                ("late_read", c.late_reads),
+                ("late_us", c.late_us),
                 ("versions", self.versions.count),
                 ("backlog", self.streams.backlog()),
             ],

@@ -179,16 +179,22 @@ impl<T: Write> Streams<T> {
         self.others().any(|region| region != origin)
     }
 
-    /// Adds a write of this region; answers what to send now. Regions that still lack earlier ones get it in its turn,
-    /// with a heartbeat.
-    pub(crate) fn append(&mut self, now: Micros, write: T, clock: u64) -> Vec<(Region, Replicate<T>)> {
-        let before = std::mem::replace(&mut self.of[self.own.index()].applied, write.ts());
-        if self.serves(self.own) {
-            self.of[self.own.index()].log.insert(write.ts(), write);
+    /// Adds a write of this region, if there is another one to have it; answers what to send now. Regions that still lack
+    /// earlier ones get it in its turn, with a heartbeat.
+    pub(crate) fn append(
+        &mut self,
+        now: Micros,
+        ts: u64,
+        write: impl FnOnce() -> T,
+    ) -> Vec<(Region, Replicate<T>)> {
+        let before = std::mem::replace(&mut self.of[self.own.index()].applied, ts);
+        if !self.serves(self.own) {
+            return Vec::new();
         }
+        self.of[self.own.index()].log.insert(ts, write());
         let ready = self.others().filter(|region| self.peers[region.index()].sent >= before);
         let ready: Vec<Region> = ready.collect();
-        let messages = ready.into_iter().map(|region| (region, self.next(now, region, clock)));
+        let messages = ready.into_iter().map(|region| (region, self.next(now, region, ts)));
         messages.filter(|(_, message)| !message.writes.is_empty()).collect()
     }
 

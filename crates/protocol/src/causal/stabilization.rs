@@ -6,6 +6,7 @@
 
 use super::vector::Vector;
 use crate::planted::{Plant, Planted};
+use crate::topology::Region;
 use minicbor::{Decode, Encode};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,9 +60,9 @@ impl Stabilization {
         &self.stable
     }
 
-    /// Raises it to what was stable elsewhere in the region.
-    pub(crate) fn raise(&mut self, to: &Vector) {
-        self.stable.join(to);
+    /// Raises it to what was stable elsewhere in the region, but for the region's own entry.
+    pub(crate) fn raise(&mut self, to: &Vector, own: Region) {
+        self.stable.join_but(to, own);
     }
 
     fn mesh(&self) -> bool {
@@ -170,7 +171,6 @@ impl Stabilization {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::Region;
 
     fn report(partition: u16) -> Report {
         let least = Vector::zero(2).with(Region(0), 100 + u64::from(partition)).with(Region(1), 500);

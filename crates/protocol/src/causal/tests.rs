@@ -5,8 +5,7 @@ use super::message::{Attempt, Message};
 use super::vector::Vector;
 use super::{Causal, CausalSettings, ClockKind, Rounds};
 use crate::grid::{Grid, away, bulk, nothing, one, set};
-use crate::gryff::message::OpId;
-use crate::machine::{Level, Outcome, Replica as _, Request};
+use crate::machine::{Level, OpId, Outcome, Replica as _, Request};
 use crate::object::{Command, Reply};
 use crate::registry::Settings;
 use crate::topology::{Address, ClientId, Region};
@@ -99,7 +98,7 @@ fn commands_are_served_or_refused_by_what_they_need() {
         assert_eq!(grid.do_at(client, "k", Command::Delete, CAUSAL), one(Reply::Int(1)));
         assert_eq!(grid.get(client, "k"), Reply::Nil);
         let refused = grid.do_at(client, "k", Command::IncrBy(1), CAUSAL);
-        assert_eq!(refused, Outcome::Aborted(super::client::NO_RMW));
+        assert_eq!(refused, Outcome::Aborted(super::asked::NO_RMW));
         let begun = grid.begin(client, Request::Begin { read_only: true });
         assert!(matches!(grid.outcome(begun), Some(Outcome::Aborted(_))));
         grid.put(client, "there", "v");

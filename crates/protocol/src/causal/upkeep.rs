@@ -1,10 +1,10 @@
 //! What replicas do unasked: replication, heartbeats, stabilization, and forgetting what nobody reads any more.
 
-use super::message::{Message, Update};
-use super::record::Record;
+use super::message::Message;
 use super::replica::{Alarm, Out, Replica};
 use super::replication::Replicate;
 use super::stabilization::{Report, Tell};
+use super::{Record, Update};
 use crate::clock::Now;
 use crate::topology::{Address, Region, ReplicaId};
 
@@ -16,6 +16,7 @@ impl Replica {
             Alarm::Stabilize => settings.causal.stabilization,
             Alarm::Retry => settings.retry,
             Alarm::Forget => settings.causal.keep / 4,
+            Alarm::Late => return,
         };
         self.alarms.set(now.monotonic + after.max(1), alarm, out);
     }
@@ -51,7 +52,7 @@ impl Replica {
             return;
         }
         self.counters.applied += fresh.len() as u64;
-        for update in &fresh {
+        for update in fresh {
             self.install(update, out);
         }
         out.output(Record::Applied(origin, self.streams.applied_of(origin)));
@@ -107,14 +108,9 @@ impl Replica {
     // Forgetting.
 
     pub(super) fn on_forget_alarm(&mut self, now: Now, out: &mut Out) {
-        let remember = self.engine.settings.remember;
-        self.lanes.retain(|(client, lane), (since, _)| {
-            let keep = now.monotonic < since.saturating_add(remember);
-            if !keep {
-                out.output(Record::Lane(*client, *lane, None));
-            }
-            keep
-        });
+        for (client, lane) in self.lanes.forget(now.monotonic, self.engine.settings.remember) {
+            out.output(Record::Lane(client, lane, None));
+        }
         self.clock.read(now);
         self.marks.push_back((now.monotonic, self.snapshot()));
         let keep = self.engine.settings.causal.keep;

@@ -1,16 +1,22 @@
 //! The versions that a replica holds: for each key a chain in the order of writes.
 
+use super::message::Listed;
 use super::vector::VersionId;
 use crate::Map;
-use crate::object::{Object, State, TypeName};
+use crate::object::{Object, State};
 use crate::topology::key_hash;
 use crate::wire;
 use bytes::Bytes;
-use std::collections::BTreeSet;
-use std::ops::Bound::{Excluded, Unbounded};
+use std::collections::{BTreeSet, VecDeque};
 
 /// How many keys are looked at for what may be forgotten, at a time.
 const AT_A_TIME: usize = 50_000;
+
+/// A key is looked at only every so many times that there is something to forget: seldom is there sooner.
+const WAIT: u64 = 4;
+
+/// The most keys in one page of a listing, unless more have the same hash.
+const LIST_LIMIT: usize = 10_000;
 
 /// A version of a key, with what an engine must know about it.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,21 +27,37 @@ pub(crate) struct Version<M> {
     pub(crate) meta: M,
 }
 
+/// A key's versions.
+#[derive(Clone, Debug)]
+struct Chain<M> {
+    /// Ascending by id, never empty.
+    versions: Vec<Version<M>>,
+    /// The key is among the crowded ones.
+    crowded: bool,
+}
+
 /// All chains.
 #[derive(Clone, Debug)]
 pub(crate) struct Chains<M> {
-    /// Ascending by id, none of them empty.
-    of_key: Map<Bytes, Vec<Version<M>>>,
+    of_key: Map<Bytes, Chain<M>>,
     /// Keys in the order in which they are listed.
     order: BTreeSet<(u64, Bytes)>,
-    /// Keys of which something may be forgotten some time: those with several versions, or with a tombstone.
-    crowded: BTreeSet<Bytes>,
-    /// The last of them that was looked at; `None`: all were.
-    looked_at: Option<Bytes>,
+    /// Keys of which something may be forgotten some time, those with several versions or with a tombstone, each with the
+    /// call of [`Chains::prune`] before which it was put here or looked at: in that order.
+    crowded: VecDeque<(u64, Bytes)>,
+    /// How often there was such a call.
+    prunings: u64,
     /// Approximate bytes of keys and values.
     pub(crate) bytes: u64,
     /// How many versions there are.
     pub(crate) count: u64,
+}
+
+impl<M> Chain<M> {
+    /// Whether something of it may be forgotten some time.
+    fn may_shrink(&self) -> bool {
+        self.versions.len() > 1 || self.versions.first().is_some_and(|version| version.value.is_none())
+    }
 }
 
 impl<M> Chains<M> {
@@ -43,8 +65,8 @@ impl<M> Chains<M> {
         Self {
             of_key: Map::default(),
             order: BTreeSet::new(),
-            crowded: BTreeSet::new(),
-            looked_at: None,
+            crowded: VecDeque::new(),
+            prunings: 0,
             bytes: 0,
             count: 0,
         }
@@ -60,25 +82,25 @@ impl<M> Chains<M> {
         let chain = self.of_key.entry_ref(key).or_insert_with(|| {
             self.order.insert((key_hash(key), key.clone()));
             self.bytes += key.len() as u64;
-            Vec::new()
+            Chain { versions: Vec::new(), crowded: false }
         });
-        let place = chain.partition_point(|other| other.id < version.id);
-        if chain.get(place).is_some_and(|other| other.id == version.id) {
+        let place = chain.versions.partition_point(|other| other.id < version.id);
+        if chain.versions.get(place).is_some_and(|other| other.id == version.id) {
             return false;
         }
         self.bytes += size(&version);
         self.count += 1;
-        let may_shrink = !chain.is_empty() || version.value.is_none();
-        chain.insert(place, version);
-        if may_shrink && !self.crowded.contains(key) {
-            self.crowded.insert(key.clone());
+        chain.versions.insert(place, version);
+        if !chain.crowded && chain.may_shrink() {
+            chain.crowded = true;
+            self.crowded.push_back((self.prunings, key.clone()));
         }
         true
     }
 
     /// A key's versions, the oldest first.
     pub(crate) fn of(&self, key: &[u8]) -> &[Version<M>] {
-        self.of_key.get(key).map_or(&[], Vec::as_slice)
+        self.of_key.get(key).map_or(&[], |chain| &chain.versions)
     }
 
     /// The newest version of a key among those that are `visible`.
@@ -101,55 +123,51 @@ impl<M> Chains<M> {
         over: impl Fn(&Version<M>) -> bool,
     ) -> Vec<(Bytes, VersionId)> {
         let mut forgotten = Vec::new();
-        for key in self.some_crowded() {
+        self.prunings += 1;
+        for _ in 0..AT_A_TIME {
+            let due = |(at, _): &mut (u64, Bytes)| *at + WAIT <= self.prunings;
+            let Some((_, key)) = self.crowded.pop_front_if(due) else { break };
             let Some(chain) = self.of_key.get_mut(&key) else { continue };
-            if let Some(first) = chain.iter().rposition(&settled) {
-                let only_tombstone = first + 1 == chain.len() && chain[first].value.is_none();
-                let end = if only_tombstone && over(&chain[first]) { first + 1 } else { first };
-                for version in chain.drain(..end) {
+            if let Some(first) = chain.versions.iter().rposition(&settled) {
+                let newest = &chain.versions[first];
+                let only_tombstone = first + 1 == chain.versions.len() && newest.value.is_none();
+                let end = if only_tombstone && over(newest) { first + 1 } else { first };
+                for version in chain.versions.drain(..end) {
                     self.bytes -= size(&version);
                     self.count -= 1;
                     forgotten.push((key.clone(), version.id));
                 }
             }
-            let more = chain.len() > 1 || chain.last().is_some_and(|version| version.value.is_none());
-            if !more {
-                self.crowded.remove(&key);
-            }
-            if chain.is_empty() {
+            chain.crowded = chain.may_shrink();
+            if chain.crowded {
+                self.crowded.push_back((self.prunings, key));
+            } else if chain.versions.is_empty() {
                 self.of_key.remove(&key);
-                self.order.remove(&(key_hash(&key), key.clone()));
                 self.bytes -= key.len() as u64;
+                self.order.remove(&(key_hash(&key), key));
             }
         }
         forgotten
     }
 
-    /// Some of the crowded keys, others each time until all had their turn: tombstones are many and stay for long.
-    fn some_crowded(&mut self) -> Vec<Bytes> {
-        let after = self.looked_at.take().map_or(Unbounded, Excluded);
-        let keys: Vec<Bytes> = self.crowded.range((after, Unbounded)).take(AT_A_TIME).cloned().collect();
-        self.looked_at = keys.get(AT_A_TIME - 1).cloned();
-        keys
-    }
-
-    /// About `count` keys from hash `from` on that have a value among what is `visible` at `at_ms`, and the hash at
+    /// About `count` keys, if a page may have so many, from hash `from` on that have a value among what is `visible` at `at_ms`, and the hash at
     /// which the next page begins. Keys of equal hash are never separated, so a page may be longer.
     pub(crate) fn list(
         &self,
-        (from, count, at_ms): (u64, usize, u64),
+        (from, count, at_ms): (u64, u32, u64),
         visible: impl Fn(&Version<M>) -> bool,
-    ) -> (Vec<(Bytes, TypeName)>, Option<u64>) {
+    ) -> (Vec<Listed>, Option<u64>) {
+        let count = (count as usize).clamp(1, LIST_LIMIT);
         let mut keys = Vec::new();
         let mut last = from;
         for (hash, key) in self.order.range((from, Bytes::new())..) {
-            if keys.len() >= count.max(1) && *hash != last {
+            if keys.len() >= count && *hash != last {
                 return (keys, Some(*hash));
             }
             last = *hash;
             let value = self.newest(key, &visible).and_then(|version| version.value.as_ref());
             if let Some(object) = value.filter(|object| !object.expired(at_ms)) {
-                keys.push((key.clone(), object.data.type_name()));
+                keys.push(Listed { key: key.clone(), kind: object.data.type_name() });
             }
         }
         (keys, None)
@@ -203,6 +221,12 @@ mod tests {
         assert_eq!(chains.newest(b"other", |_| true), None);
     }
 
+    /// Prunes until every crowded key was looked at.
+    fn prune(chains: &mut Chains<()>, settled: u64, over: bool) -> Vec<u64> {
+        let forgotten = (0..WAIT).flat_map(|_| chains.prune(|version| version.id.ts <= settled, |_| over));
+        forgotten.map(|(_, id)| id.ts).collect()
+    }
+
     #[test]
     fn what_may_still_be_read_is_kept() {
         let mut chains = Chains::new();
@@ -210,13 +234,13 @@ mod tests {
         for ts in [1, 5, 9] {
             chains.insert(&key, version(ts, Some("v")));
         }
-        let forgotten = chains.prune(|version| version.id.ts <= 6, |_| true);
-        assert_eq!(forgotten.iter().map(|(_, id)| id.ts).collect::<Vec<_>>(), [1]);
+        assert_eq!(prune(&mut chains, 6, true), [1]);
         assert_eq!(timestamps(&chains, "k"), [5, 9]);
+        assert_eq!(prune(&mut chains, 6, true), [0; 0]);
         chains.insert(&key, version(12, None));
-        chains.prune(|_| true, |_| false);
+        assert_eq!(prune(&mut chains, 20, false), [5, 9]);
         assert_eq!(timestamps(&chains, "k"), [12], "a tombstone stays as long as older writes may come");
-        chains.prune(|_| true, |_| true);
+        assert_eq!(prune(&mut chains, 20, true), [12]);
         assert_eq!((chains.keys(), chains.bytes, chains.count), (0, 0, 0));
     }
 

@@ -1,16 +1,16 @@
 //! Writes on their way to being visible: the readers check, and in other regions the dependency check that goes with it.
 
-use super::message::{Dependency, Message, RotId, Ticket, Update};
+use super::message::{Dependency, Message, RotId, Ticket};
 use super::readers::Installed;
-use super::record::Record;
 use super::replica::{Out, Replica};
+use super::{Record, Update};
 use crate::causal::message::{Attempt, Step};
 use crate::causal::record::Done;
 use crate::causal::vector::VersionId;
 use crate::causal::versions::Version;
 use crate::clock::{Micros, Now};
-use crate::gryff::message::OpId;
-use crate::object::{self, Action, Answer, Command, Reply, State, apply};
+use crate::machine::OpId;
+use crate::object::{Command, Reply, State, execute};
 use crate::planted::Planted;
 use crate::topology::{Address, ReplicaId};
 use std::collections::BTreeMap;
@@ -49,11 +49,8 @@ impl Replica {
 
     pub(super) fn on_put(&mut self, now: Now, client: Address, message: Message, out: &mut Out) {
         let Message::Put { op, lane, step, dependencies, at_ms, .. } = message else { return };
-        if let Some((_, done)) = self.lanes.get(&(op.client, lane))
-            && done.request >= op.request
-        {
+        if let Some(done) = self.lanes.covers(op, lane) {
             self.counters.duplicate += 1;
-            // A lower number is over: its client has gone on without an answer.
             if done.request == op.request {
                 out.send(client, Message::PutReply { op, reply: done.reply.clone(), ts: done.ts });
             }
@@ -137,6 +134,7 @@ impl Replica {
         if pending.missing.remove(&from).is_some() {
             self.counters.check_ids += found.len() as u64;
             pending.old_readers.extend(found);
+            self.readers.prune(&mut pending.old_readers);
         }
     }
 
@@ -164,27 +162,23 @@ impl Replica {
                 let done = Done { request: op.request, reply: reply.clone(), ts };
                 out.output(Record::of(&update));
                 out.output(Record::Lane(op.client, lane, Some(done.clone())));
-                self.lanes.insert((op.client, lane), (now.monotonic, done));
+                self.lanes.insert(now.monotonic, (op.client, lane), done);
                 self.install(now, &update, &old_readers);
                 self.counters.puts += 1;
                 out.send(client, Message::PutReply { op, reply, ts });
-                let messages = self.streams.append(now.monotonic, update, ts);
+                let messages = self.streams.append(now.monotonic, ts, || update);
                 self.replicate(messages, out);
             }
         }
         self.answer_waiting(out);
     }
 
+    /// What a blind write leaves and answers; a deletion answers what was there.
     fn written(&self, step: &Step, at_ms: u64) -> (State, Reply) {
-        let newest = self.versions.newest(&step.key, |_| true);
-        let before = newest.filter(|_| step.command == Command::Delete).and_then(|v| v.value.clone());
-        let action = Action::Command(step.command.clone());
-        let (after, answer) = apply(&before, object::Version::default(), &action, at_ms);
-        let reply = match answer {
-            Answer::One(reply) => reply,
-            Answer::Exec(_) | Answer::Version(_) => Reply::Nil,
-        };
-        (if step.command == Command::Delete { None } else { after }, reply)
+        let delete = step.command == Command::Delete;
+        let before = self.versions.newest(&step.key, |_| delete).map_or(&None, |version| &version.value);
+        let (after, reply) = execute(before, &step.command, at_ms);
+        (after.flatten(), reply)
     }
 
     /// Makes a version visible to all but those that must not see it.
@@ -258,6 +252,7 @@ impl Replica {
             let version = (&dependency.key[..], dependency.id);
             self.readers.old_readers(&self.versions, version, also_hidden, &mut found);
         }
+        self.readers.prune(&mut found);
         found
     }
 

@@ -2,16 +2,14 @@
 
 use super::message::{Dependency, Message, RotId};
 use crate::alarms::Alarms;
-use crate::causal::client::NO_RMW;
+use crate::causal::asked::{Asked, Reads, asked, told};
 use crate::causal::message::{Attempt, Seen, Step};
 use crate::causal::reading::Reading;
 use crate::causal::vector::{Vector, VersionId};
 use crate::clock::{Micros, Now};
-use crate::gryff::message::OpId;
 use crate::history::Witness;
-use crate::machine::{self, Completion, Cost, Effects, NO_TRANSACTIONS, Outcome, Place};
-use crate::machine::{Request, RequestId, Together};
-use crate::object::{Action, Answer, Class, Command, Reply};
+use crate::machine::{self, Completion, Cost, Effects, OpId, Outcome, Place, Request, RequestId};
+use crate::object::{Answer, Command, Reply};
 use crate::registry::Settings;
 use crate::results::Lanes;
 use crate::topology::{Address, ClientId, Region, ReplicaId};
@@ -49,7 +47,7 @@ struct Op {
 #[derive(Clone, Debug)]
 enum Work {
     Write { key: Bytes, partition: u16, put: Message },
-    Read { reading: Reading, single: bool, at_ms: u64, rot: RotId, deadline: Micros },
+    Read { reading: Reading, what: Reads, rot: RotId, deadline: Micros },
     List { partition: u16, from: u64, count: u32, at_ms: u64 },
     Fence { missing: BTreeMap<(Region, u16), Vec<Dependency>> },
 }
@@ -83,48 +81,22 @@ impl Client {
         (Work::Write { key, partition, put }, Some(lane))
     }
 
-    fn read(&mut self, steps: Vec<(Bytes, Command)>, single: bool, at_ms: u64) -> (Work, Option<u32>) {
+    fn read(&mut self, steps: Vec<(Bytes, Command)>, what: Reads) -> (Work, Option<u32>) {
         let reading = Reading::new(&self.place.group, steps);
         let lane = self.lanes.take();
         // It is given a number when it is sent.
         let rot = RotId { client: self.id, lane, number: 0 };
-        (Work::Read { reading, single, at_ms, rot, deadline: 0 }, Some(lane))
+        (Work::Read { reading, what, rot, deadline: 0 }, Some(lane))
     }
 
-    /// What a request needs done.
-    ///
-    /// # Errors
-    /// How it ends if nothing is to be done.
-    fn work(&mut self, id: RequestId, request: Request) -> Result<(Work, Option<u32>), Outcome> {
-        match request {
-            Request::Act { key, action: Action::Command(command), at_ms, level: _ } => {
-                match command.class() {
-                    Class::Read => Ok(self.read(vec![(key, command)], true, at_ms)),
-                    Class::Write => Ok(self.write(id, Step { key, command }, at_ms)),
-                    // A tombstone, whose answer is what was there just before.
-                    Class::ReadModifyWrite if command == Command::Delete => {
-                        Ok(self.write(id, Step { key, command }, at_ms))
-                    }
-                    Class::ReadModifyWrite => Err(Outcome::Aborted(NO_RMW)),
-                }
-            }
-            Request::Act { .. } => Err(Outcome::Aborted(NO_RMW)),
-            Request::Together(Together { steps, watched, at_ms, snapshot, level: _ }) => {
-                let reads = steps.iter().all(|(_, command)| command.class() == Class::Read);
-                if !reads || !watched.is_empty() || snapshot.is_some() {
-                    return Err(Outcome::Aborted(NO_TRANSACTIONS));
-                }
-                if steps.is_empty() {
-                    return Err(Outcome::Answers(Some(Vec::new())));
-                }
-                Ok(self.read(steps, false, at_ms))
-            }
-            Request::Begin { .. } | Request::Commit | Request::Abort => {
-                Err(Outcome::Aborted(NO_TRANSACTIONS))
-            }
-            Request::Fence => self.fence().ok_or(Outcome::Fenced),
-            Request::Scan { partition, from, count, at_ms } => {
-                Ok((Work::List { partition, from, count, at_ms }, None))
+    /// What a request needs done; `None` if nothing.
+    fn work(&mut self, id: RequestId, asked: Asked) -> Option<(Work, Option<u32>)> {
+        match asked {
+            Asked::Write { step, at_ms, .. } => Some(self.write(id, step, at_ms)),
+            Asked::Read { steps, what } => Some(self.read(steps, what)),
+            Asked::Fence => self.fence(),
+            Asked::List { partition, from, count, at_ms } => {
+                Some((Work::List { partition, from, count, at_ms }, None))
             }
         }
     }
@@ -166,10 +138,10 @@ impl Client {
         let attempt = Attempt { op: OpId { client: self.id, request }, number: 0 };
         match &op.work {
             Work::Write { partition, put, .. } => out.send(self.replica(*partition), put.clone()),
-            Work::Read { reading, at_ms, rot, .. } => {
+            Work::Read { reading, what, rot, .. } => {
                 let spread = reading.only_leg().is_none();
                 for (partition, steps) in reading.open_legs() {
-                    let (rot, steps, clock, at_ms) = (*rot, steps.to_vec(), self.clock, *at_ms);
+                    let (rot, steps, clock, at_ms) = (*rot, steps.to_vec(), self.clock, what.at_ms);
                     let read = Message::Read { rot, steps, spread, clock, at_ms };
                     out.send(self.replica(partition), read);
                 }
@@ -254,7 +226,7 @@ impl Client {
     ) {
         self.clock = self.clock.max(clock);
         let Some(request) = self.rots.get(&rot.number).copied() else { return };
-        let Some(Op { work: Work::Read { reading, single, deadline, .. }, .. }) = self.open.get_mut(&request)
+        let Some(Op { work: Work::Read { reading, what, deadline, .. }, .. }) = self.open.get_mut(&request)
         else {
             return;
         };
@@ -265,19 +237,14 @@ impl Client {
         }
         reading.answer(partition, Vector::default(), seen, 0);
         let Some((_, seen)) = reading.complete() else { return };
-        let (at, single, keys) = (reading.versions(&seen), *single, reading.keys());
+        let (at, what, keys) = (reading.versions(&seen), *what, reading.keys());
         for (key, seen) in keys.into_iter().zip(&seen) {
             if let Some(id) = seen.id {
                 self.dependencies.insert(Dependency { key, id });
             }
         }
         let witness = Some(Witness::Got { at, sv: Vec::new() });
-        let mut replies: Vec<Reply> = seen.into_iter().map(|seen| seen.reply).collect();
-        let outcome = match replies.pop() {
-            Some(reply) if single => Outcome::Answer(Answer::One(reply)),
-            last => Outcome::Answers(Some(replies.into_iter().chain(last).collect())),
-        };
-        self.complete(request, outcome, Cost { witness, ..Cost::default() }, out);
+        self.complete(request, told(what, seen), Cost { witness, ..Cost::default() }, out);
     }
 
     fn on_fenced(&mut self, request: RequestId, from: ReplicaId, out: &mut Out) {
@@ -293,15 +260,18 @@ impl machine::Client for Client {
     type Message = Message;
 
     fn begin(&mut self, now: Now, id: RequestId, request: Request, out: &mut Out) {
-        match self.work(id, request) {
-            Ok((work, lane)) => {
+        let complete = |outcome| Completion { request: id, outcome, cost: Cost::default() };
+        match asked(request).map(|asked| self.work(id, asked)) {
+            Ok(Some((work, lane))) => {
                 let give_up = now.monotonic + self.settings.operation_timeout;
                 self.open.insert(id, Op { work, lane, give_up });
                 self.restart(now, id);
                 self.send(id, out);
                 self.set_alarm(now, id, out);
             }
-            Err(outcome) => out.output(Completion { request: id, outcome, cost: Cost::default() }),
+            // A session that has seen nothing.
+            Ok(None) => out.output(complete(Outcome::Fenced)),
+            Err(outcome) => out.output(complete(outcome)),
         }
     }
 

@@ -1,11 +1,12 @@
 //! What CC-LO's machines say to each other. Every message carries its sender's Lamport clock.
 
+use super::Update;
 use crate::causal::message::{Attempt, Listed, Seen, Step};
-use crate::causal::replication::{Replicate, Write};
+use crate::causal::replication::Replicate;
+use crate::causal::update::Dependencies;
 use crate::causal::vector::VersionId;
-use crate::gryff::message::OpId;
-use crate::machine;
-use crate::object::{Reply, State};
+use crate::machine::{self, OpId};
+use crate::object::Reply;
 use crate::topology::ClientId;
 use bytes::Bytes;
 use minicbor::{Decode, Encode};
@@ -23,33 +24,10 @@ pub struct Dependency {
     pub id: VersionId,
 }
 
-/// A write as it is replicated and stored.
-#[derive(Clone, Debug, PartialEq, Encode, Decode)]
-pub struct Update {
-    /// The key.
-    #[n(0)]
-    #[cbor(with = "crate::wire::blob")]
-    pub key: Bytes,
-    /// The version.
-    #[n(1)]
-    pub id: VersionId,
-    /// The value; `None` is a tombstone.
-    #[n(2)]
-    pub value: State,
-    /// What it depends on directly.
-    #[n(3)]
-    pub dependencies: Vec<Dependency>,
-}
-
-impl Write for Update {
-    fn ts(&self) -> u64 {
-        self.id.ts
-    }
-
+/// Of a write all that it depends on directly.
+impl Dependencies for Vec<Dependency> {
     fn bytes(&self) -> usize {
-        let value = self.value.as_ref().map_or(0, |object| object.data.bytes());
-        let keys: usize = self.dependencies.iter().map(|dependency| dependency.key.len() + 16).sum();
-        self.key.len() + value + keys + 32
+        self.iter().map(|dependency| dependency.key.len() + 16).sum::<usize>() + 32
     }
 }
 

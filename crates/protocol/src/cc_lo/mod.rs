@@ -24,20 +24,26 @@ mod checks;
 mod client;
 pub mod message;
 pub mod readers;
-pub mod record;
 mod replica;
 #[cfg(test)]
 mod tests;
 
 pub use client::Client;
 pub use message::Message;
-pub use record::Record;
 pub use replica::Replica;
 
+use crate::causal::{record, update};
 use crate::clock::Micros;
 use crate::machine::{self, Place};
 use crate::registry::Settings;
 use crate::topology::{ClientId, ReplicaId};
+use message::Dependency;
+
+/// A write, with all that it depends on directly.
+pub type Update = update::Update<Vec<Dependency>>;
+
+/// A durable fact. What was known of transactions is not kept: they are over before a replica is back.
+pub type Record = record::Record<Vec<Dependency>>;
 
 /// What CC-LO goes by.
 #[derive(Clone, Debug, PartialEq, Eq)]

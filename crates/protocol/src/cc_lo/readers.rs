@@ -114,6 +114,16 @@ impl Readers {
             let (bound, _) = bounds.entry(rot).or_insert((number, now));
             *bound = (*bound).min(number);
         }
+        if self.one_a_session {
+            keep_last(bounds);
+        }
+    }
+
+    /// Leaves of each session's transactions the last one: those before it have ended.
+    pub(crate) fn prune<T>(&self, rots: &mut BTreeMap<RotId, T>) {
+        if self.one_a_session {
+            keep_last(rots);
+        }
     }
 
     /// Forgets what came before a time.
@@ -128,5 +138,14 @@ impl Readers {
     /// How many transactions are remembered, over all keys.
     pub(crate) fn len(&self) -> u64 {
         self.of.values().map(|of_key| (of_key.read.len() + of_key.bounds.len()) as u64).sum()
+    }
+}
+
+fn keep_last<T>(rots: &mut BTreeMap<RotId, T>) {
+    let lane = |rot: &RotId| (rot.client, rot.lane);
+    let pairs = rots.keys().zip(rots.keys().skip(1));
+    let over: Vec<RotId> = pairs.filter(|(rot, next)| lane(rot) == lane(next)).map(|(rot, _)| *rot).collect();
+    for rot in over {
+        rots.remove(&rot);
     }
 }

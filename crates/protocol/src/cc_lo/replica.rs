@@ -1,30 +1,26 @@
 //! The server side: one region's copy of one partition.
 
 use super::checks::{Asker, Pending, What};
-use super::message::{Dependency, Message, RotId, Ticket, Update};
+use super::message::{Dependency, Message, RotId, Ticket};
 use super::readers::{Installed, Read, Readers};
-use super::record::Record;
+use super::{Record, Update};
 use crate::alarms::Alarms;
 use crate::causal::ClockKind;
-use crate::causal::clock::Hybrid;
-use crate::causal::message::{Listed, Seen, Step};
-use crate::causal::record::Done;
+use crate::causal::clock::Clock;
+use crate::causal::lanes::LastWrites;
+use crate::causal::message::{Seen, Step};
 use crate::causal::replication::{Replicate, Streams};
 use crate::causal::versions::{Chains, Version};
-use crate::clock::{Micros, Now};
+use crate::clock::Now;
 use crate::machine::{self, Effects, Place, Status};
-use crate::object::{self, Action, Answer, Reply, apply};
+use crate::object::execute;
 use crate::planted::Planted;
 use crate::registry::Settings;
-use crate::results::Lane;
 use crate::topology::{Address, Region, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 pub(super) type Out = Effects<Message, Record>;
-
-/// The most keys in one page of a listing, unless more have the same hash.
-const LIST_LIMIT: usize = 10_000;
 
 /// One region's copy of one partition.
 #[derive(Clone, Debug)]
@@ -33,7 +29,7 @@ pub struct Replica {
     pub(super) place: Place,
     pub(super) settings: Settings,
     /// A Lamport clock: it never looks at the time.
-    pub(super) clock: Hybrid,
+    pub(super) clock: Clock,
     pub(super) versions: Chains<Installed>,
     /// How many installs there were.
     pub(super) installs: u64,
@@ -45,8 +41,7 @@ pub struct Replica {
     restored: Vec<Update>,
     /// Who waits for what to be installed here.
     pub(super) waiting: BTreeMap<(Address, Asker), Vec<Dependency>>,
-    /// Each lane's last write, and when it came.
-    pub(super) lanes: BTreeMap<Lane, (Micros, Done)>,
+    pub(super) lanes: LastWrites,
     /// What was known of transactions is lost; until they are all over this replica neither serves one nor tells of one.
     silent: bool,
     alarms: Alarms<Alarm>,
@@ -99,7 +94,7 @@ impl Replica {
         let silence = 4 * settings.retry;
         let streams = Streams::new(id.region, place.group.regions, silence, settings.plant);
         let mut replica = Self {
-            clock: Hybrid::new(ClockKind::Logical, 0),
+            clock: Clock::new(ClockKind::Logical, 0),
             versions: Chains::new(),
             installs: 0,
             readers: Readers::new(settings.cc_lo.one_rot_a_session),
@@ -107,7 +102,7 @@ impl Replica {
             pending: BTreeMap::new(),
             restored: Vec::new(),
             waiting: BTreeMap::new(),
-            lanes: BTreeMap::new(),
+            lanes: LastWrites::default(),
             silent: !records.is_empty() && !settings.plant.has(Planted::SpeaksAfterRestart),
             alarms: Alarms::new(),
             counters: Counters::default(),
@@ -128,15 +123,18 @@ impl Replica {
         for record in records {
             match record {
                 Record::Version(key, id, Some(content)) => {
-                    let (value, dependencies) = *content;
-                    updates.push(Update { key, id, value, dependencies });
+                    let (dependencies, value) = *content;
+                    updates.push(Update { key, id, dependencies, value });
                 }
                 Record::Lane(client, lane, Some(done)) => {
-                    self.lanes.insert((client, lane), (0, done));
+                    self.lanes.insert(0, (client, lane), done);
                 }
                 Record::Applied(region, at) => self.streams.restore_applied(region, at),
-                Record::Clock(at) => self.clock = Hybrid::new(ClockKind::Logical, at),
-                Record::Version(.., None) | Record::Lane(.., None) | Record::Pending(..) => {}
+                Record::Clock(at) => self.clock = Clock::new(ClockKind::Logical, at),
+                Record::Version(.., None)
+                | Record::Lane(.., None)
+                | Record::Pending(..)
+                | Record::Horizon(_) => {}
             }
         }
         updates.sort_by(|a, b| (a.id, &a.key).cmp(&(b.id, &b.key)));
@@ -206,13 +204,8 @@ impl Replica {
         let id = version.map(|version| version.id);
         let newest = self.versions.newest(&step.key, |_| true).map(|version| version.id);
         self.counters.hidden += u64::from(id != newest);
-        let nothing = None;
-        let value = version.map_or(&nothing, |version| &version.value);
-        let action = Action::Command(step.command.clone());
-        let reply = match apply(value, object::Version::default(), &action, at_ms).1 {
-            Answer::One(reply) => reply,
-            Answer::Exec(_) | Answer::Version(_) => Reply::Nil,
-        };
+        let value = version.map_or(&None, |version| &version.value);
+        let (_, reply) = execute(value, &step.command, at_ms);
         if spread {
             let clock = self.clock.value();
             self.readers.note(now.monotonic, &step.key, rot, Read { id, clock });
@@ -261,14 +254,9 @@ impl Replica {
     }
 
     fn on_forget_alarm(&mut self, now: Now, out: &mut Out) {
-        let remember = self.settings.remember;
-        self.lanes.retain(|(client, lane), (since, _)| {
-            let keep = now.monotonic < since.saturating_add(remember);
-            if !keep {
-                out.output(Record::Lane(*client, *lane, None));
-            }
-            keep
-        });
+        for (client, lane) in self.lanes.forget(now.monotonic, self.settings.remember) {
+            out.output(Record::Lane(client, lane, None));
+        }
         let kept = self.settings.cc_lo.readers_kept;
         self.readers.forget_before(now.monotonic.saturating_sub(kept));
         // Transactions that are under way have begun after this, and so have their bounds.
@@ -297,9 +285,7 @@ impl Replica {
             Message::Put { .. } => self.on_put(now, from, message, out),
             Message::Read { .. } => self.on_read(now, from, message, out),
             Message::List { attempt, from: hash, count, at_ms } => {
-                let page = (hash, (count as usize).min(LIST_LIMIT), at_ms);
-                let (keys, next) = self.versions.list(page, |_| true);
-                let keys = keys.into_iter().map(|(key, kind)| Listed { key, kind }).collect();
+                let (keys, next) = self.versions.list((hash, count, at_ms), |_| true);
                 out.send(from, Message::ListReply { attempt, keys, next });
             }
             Message::Fence { .. } => self.on_fence(from, message, out),
@@ -348,9 +334,7 @@ impl machine::Replica for Replica {
     type Record = Record;
 
     fn start(&mut self, now: Now, out: &mut Out) {
-        for (since, _) in self.lanes.values_mut() {
-            *since = now.monotonic;
-        }
+        self.lanes.begin(now.monotonic);
         for alarm in [Alarm::Heartbeat, Alarm::Retry, Alarm::Forget, Alarm::Speak] {
             self.set_alarm(now, alarm, out);
         }

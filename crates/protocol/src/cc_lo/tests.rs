@@ -270,6 +270,26 @@ fn checks_tell_every_set_of_readers_apart() {
     assert_eq!(told.len(), 1 << READERS);
 }
 
+/// Whatever a session has read, a check names one transaction of it.
+#[test]
+fn a_check_names_a_session_once() {
+    let mut grid = Grid::new(&engine(), 1, 3);
+    let (reader, writer, other) = (grid.client(0), grid.client(0), grid.client(0));
+    let keys = [grid.key(0, 0), grid.key(0, 1), grid.key(1, 0), grid.key(1, 1)];
+    let y = grid.key(2, 0);
+    for key in &keys {
+        grid.read_all(reader, &[key, &y]);
+    }
+    for key in &keys {
+        grid.put(writer, key, "1");
+        grid.get(other, key);
+    }
+    let before = (grid.counter("check_ids"), grid.counter("check_ids_distinct"));
+    grid.put(other, &y, "2");
+    let after = (grid.counter("check_ids"), grid.counter("check_ids_distinct"));
+    assert_eq!((after.0 - before.0, after.1 - before.1), (2, 1), "one in each partition's answer");
+}
+
 /// With COPS-SNOW's own rules all transactions of a session are remembered, and told, for longer.
 #[test]
 fn without_pruning_checks_carry_every_transaction() {

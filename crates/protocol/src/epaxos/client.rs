@@ -4,11 +4,12 @@ use super::instance::Operation;
 use super::message::Message;
 use crate::alarms::Alarms;
 use crate::clock::{Micros, Now};
-use crate::gryff::carstamp::Carstamp;
-use crate::gryff::client::merge_pages;
-use crate::gryff::message::{Listed, OpId};
-use crate::machine::{self, Completion, Cost, Effects, NO_TRANSACTIONS, Outcome, Place, Request, RequestId};
+use crate::machine::{
+    self, Completion, Cost, Effects, NO_TRANSACTIONS, OpId, Outcome, Place, Request, RequestId,
+};
 use crate::object::Class;
+use crate::registers::carstamp::Carstamp;
+use crate::registers::listing::{Listed, merge_pages};
 use crate::registry::Settings;
 use crate::results::Lanes;
 use crate::topology::{Address, ClientId, Region, ReplicaId};

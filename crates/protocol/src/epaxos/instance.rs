@@ -1,14 +1,15 @@
 //! What EPaxos's instances agree on: their operations' places in their key's order (EPaxos §4.3).
 
-use crate::instances;
+use crate::instances::instance::Operations;
 pub use crate::instances::instance::{Operation, Phase};
+use crate::instances::{self, Indexes};
 use crate::record_key::take;
 use crate::topology::Region;
 use minicbor::{Decode, Encode};
 use std::fmt;
 
 /// What an instance does: one or more operations in order, or nothing.
-pub type Command = Vec<Operation>;
+pub type Command = Operations;
 
 /// What an instance does and where it stands.
 pub type Proposal = instances::instance::Proposal<Command, Attributes>;
@@ -111,7 +112,8 @@ impl instances::Id for InstanceId {
 pub struct Attributes {
     /// For each line, up to which index its instances come before or together with this one. Empty in a Nop.
     #[n(0)]
-    pub dependencies: Vec<u64>,
+    #[cbor(with = "crate::wire::numbers")]
+    pub dependencies: Indexes,
     /// Above those of all interfering instances that were known: orders a component of the dependency graph.
     #[n(1)]
     pub seq: u64,

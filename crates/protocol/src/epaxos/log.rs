@@ -7,18 +7,20 @@
 
 use super::Epaxos;
 use super::instance::{Attributes, Instance, InstanceId, Kind, Operation, Phase, Proposal, line_of};
-use crate::components::{self, Plan};
-use crate::gryff::carstamp::{Carstamp, Held};
-use crate::instances::instance::Attributes as _;
+use crate::components::Plan;
+use crate::instances::instance::{Attributes as _, Operations};
 use crate::instances::log::mix;
-use crate::instances::{self, Adopted, LogState};
+use crate::instances::{self, Adopted, Indexes, LogState};
 use crate::object::{Answer, Class, apply};
 use crate::planted::Planted;
+use crate::registers::carstamp::{Carstamp, Held};
 use crate::results::Remembered;
 use crate::topology::{ClientId, Region};
 use crate::wire;
 use minicbor::{Decode, Encode};
+use smallvec::smallvec;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// A key's log at one replica.
 pub(super) type Log = instances::Log<Epaxos>;
@@ -28,13 +30,15 @@ pub(super) type Log = instances::Log<Epaxos>;
 pub struct Head {
     /// For each line, up to which index all its instances are executed.
     #[n(0)]
-    pub executed: Vec<u64>,
+    #[cbor(with = "crate::wire::numbers")]
+    pub executed: Indexes,
     /// Instances executed beyond that: a read does not wait for the reads before it.
     #[n(1)]
     pub beyond: BTreeSet<InstanceId>,
     /// For each line, the last executed index that was not a Nop.
     #[n(2)]
-    pub latest: Vec<u64>,
+    #[cbor(with = "crate::wire::numbers")]
+    pub latest: Indexes,
     /// The highest sequence number known of updates, executed or not. Higher than needed is harmless.
     #[n(3)]
     pub update_seq: u64,
@@ -97,7 +101,7 @@ impl instances::Head<Epaxos> for Head {
         self.executed.iter().chain(&self.latest).copied().chain(beyond).fold(1, mix)
     }
 
-    fn note(&mut self, id: InstanceId, operations: &Vec<Operation>, attributes: &Attributes) {
+    fn note(&mut self, id: InstanceId, operations: &Operations, attributes: &Attributes) {
         self.newest_ms = self.newest_ms.max(attributes.newest_ms);
         if id.kind == Kind::Read {
             self.read_seq = self.read_seq.max(attributes.seq);
@@ -110,7 +114,7 @@ impl instances::Head<Epaxos> for Head {
 
     /// Not what is known of instances that are still to be executed.
     fn agreed(&self, buffer: &mut Vec<u8>) {
-        wire::encode(&(self.progress(), &self.latest), buffer);
+        wire::encode(&(self.progress(), &self.latest[..]), buffer);
     }
 }
 
@@ -118,9 +122,9 @@ impl instances::Head<Epaxos> for Head {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Execution {
     /// The update took effect; this is its result.
-    Done(Box<Remembered>),
+    Done(Arc<Remembered>),
     /// The update had taken effect in another instance before, with this result.
-    Again(Box<Remembered>),
+    Again(Arc<Remembered>),
     /// What a read saw.
     Seen(Answer, Carstamp),
     /// The update took no effect in this instance, and whether it did in another one is no longer known.
@@ -148,13 +152,14 @@ impl Log {
         after: u64,
     ) -> impl DoubleEndedIterator<Item = (&InstanceId, &Instance)> {
         let id = |index| InstanceId { kind, row, index };
-        self.instances.range(id(after.saturating_add(1))..=id(u64::MAX))
+        let line = self.instances.range(id(after.saturating_add(1))..=id(u64::MAX));
+        line.map(|(id, instance)| (id, &**instance))
     }
 
     /// The attributes of a new instance: it comes after every interfering one of which this replica knows the
     /// operations.
     pub(super) fn attributes(&self, kind: Kind) -> Attributes {
-        let mut dependencies = vec![0; self.lines()];
+        let mut dependencies: Indexes = smallvec![0; self.lines()];
         for (line, other, row) in self.interfering(kind) {
             let known = self.line(other, row, 0).rev().find(|(_, instance)| instance.is_known());
             dependencies[line] = self.head.last_executed(other, row).max(known.map_or(0, |(id, _)| id.index));
@@ -187,12 +192,12 @@ impl Log {
 
     /// The last result of a lane.
     pub(super) fn last_result(&self, client: ClientId, lane: u32) -> Option<&Remembered> {
-        self.results.last((client, lane))
+        self.results.last((client, lane)).map(|result| &**result)
     }
 
     /// What can be executed: components of the dependency graph, each in the order of sequence numbers.
-    pub(super) fn plan(&self) -> Plan<InstanceId> {
-        let mut plan = components::plan(self, self.instances.keys().copied());
+    pub(super) fn order(&mut self) -> Plan<InstanceId> {
+        let mut plan = self.plan();
         if !self.plant.has(Planted::UnsortedComponent) {
             for component in &mut plan.components {
                 component.sort_by_key(|id| {
@@ -249,7 +254,7 @@ impl Log {
         let last = self.results.last((op.client, *lane));
         if let Some(result) = last.filter(|result| result.request >= op.request) {
             let same = result.request == op.request;
-            return if same { Execution::Again(Box::new(result.clone())) } else { Execution::Forgotten };
+            return if same { Execution::Again(result.clone()) } else { Execution::Forgotten };
         }
         if !will_count(operation, attributes, horizon_ms) {
             return Execution::Forgotten;
@@ -267,9 +272,9 @@ impl Log {
         *held = Held { value, carstamp };
         self.head.executed_ms = self.head.executed_ms.max(*at_ms);
         let (client, lane, request) = (op.client, *lane, op.request);
-        let result = Remembered { client, lane, request, at_ms: remembered_ms, answer, carstamp };
+        let result = Arc::new(Remembered { client, lane, request, at_ms: remembered_ms, answer, carstamp });
         self.results.insert(result.clone());
-        Execution::Done(Box::new(result))
+        Execution::Done(result)
     }
 
     /// Takes over from a peer's state what is later than this one, if anything is.

@@ -2,13 +2,13 @@
 
 use super::instance::{InstanceId, Operation, Proposal, Step};
 use super::log::Head;
-use crate::gryff::carstamp::Carstamp;
-use crate::gryff::comparison::Comparing;
-use crate::gryff::message::{Keyed, Listed, OpId};
 use crate::instances::LogState;
 use crate::instances::instance::Ballot;
-use crate::machine;
+use crate::machine::{self, OpId};
 use crate::object::Answer;
+use crate::registers::carstamp::{Carstamp, Keyed};
+use crate::registers::comparison::Comparing;
+use crate::registers::listing::Listed;
 use bytes::Bytes;
 use minicbor::{Decode, Encode};
 

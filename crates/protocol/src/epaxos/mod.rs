@@ -17,7 +17,7 @@
 //! | EPaxos §4.4 fast quorum f + ⌊(f+1)/2⌋ | `protocol` `fast_failures` | no |
 //! | EPaxos* recovery: `Recover` | [`crate::instances`] | a majority of pre-acceptors need not be validated |
 //! | EPaxos* recovery: `Validate`, `Waiting` | `validate` | who waits tries again instead of listening |
-//! | EPaxos §4.3.2 execution | `log` `plan`, `execute` | iterative; inside a component by sequence number, then row |
+//! | EPaxos §4.3.2 execution | `log` `order`, `execute` | iterative; inside a component by sequence number, then row |
 //! | EPaxos §4.3.3 answers | `operations` `answer_early` | a write that took the slow path with more than three regions is answered after execution (see `docs/engines/epaxos.md`) |
 //! | not in the papers | `log` `adopt` | executed instances are forgotten; a replica that lacks one takes over a peer's state |
 

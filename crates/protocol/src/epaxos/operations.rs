@@ -6,10 +6,10 @@ use super::log::{Execution, will_count};
 use super::message::Message;
 use super::replica::{Batch, Out, Replica};
 use crate::clock::{Micros, Now};
-use crate::gryff::carstamp::Carstamp;
 use crate::instances::record::Record;
 use crate::instances::{Alarm, Coordination, Head as _, Protocol as _};
 use crate::object::{Answer, Class, Version, apply};
+use crate::registers::carstamp::Carstamp;
 use crate::topology::Address;
 use bytes::Bytes;
 
@@ -73,11 +73,11 @@ impl Replica {
     ) {
         let row = self.region();
         let id = InstanceId { kind, row, index: self.log(key).next_index(kind, row) };
-        let (clients, operations) =
+        let (clients, operations): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|(client, operation)| (Some(client), operation)).unzip();
         let waiting = Waiting { clients, committed: None };
         let give_up = self.give_up(now);
-        self.propose(now, (key, id), operations, (waiting, give_up), out);
+        self.propose(now, (key, id), operations.into(), (waiting, give_up), out);
     }
 
     /// Answers blind writes at commit, before they are executed: their answer says nothing of what was there.
@@ -93,12 +93,14 @@ impl Replica {
     pub(super) fn answer_early(&mut self, key: &Bytes, id: InstanceId, out: &mut Out) {
         let horizon_ms = self.horizon_ms();
         let open = self.log(key).instances.len();
-        let Some(coordination) = self.coordinations.get_mut(&(key.clone(), id)) else { return };
+        let Some(coordination) = self.logs.get_mut(key).and_then(|log| log.coordinations.get_mut(&id)) else {
+            return;
+        };
         if open > OPEN_LIMIT {
             return;
         }
-        let Coordination { waiting, command, merged, rounds, .. } = coordination;
-        for (client, operation) in waiting.clients.iter_mut().zip(&*command) {
+        let Coordination { waiting, command, merged, rounds, .. } = &mut **coordination;
+        for (client, operation) in waiting.clients.iter_mut().zip(command.iter()) {
             let Operation { op, action, at_ms, .. } = operation;
             if action.class() != Class::Write || !will_count(operation, merged, horizon_ms) {
                 continue;
@@ -130,28 +132,26 @@ impl Replica {
             for result in done.iter().flat_map(|(_, executions)| executions) {
                 if let Execution::Done(result) = result {
                     let (client, lane) = (result.client, result.lane);
-                    out.output(Record::Result(key.clone(), client, lane, Some((**result).clone())));
+                    out.store(|| Record::Result(key.clone(), client, lane, Some((**result).clone())));
                 }
             }
             for (client, lane) in log.take_forgotten() {
-                out.output(Record::Result(key.clone(), client, lane, None));
+                out.store(|| Record::Result(key.clone(), client, lane, None));
             }
             executed.extend(done);
         }
-        let (left, progress) = (log.head.clone(), log.head.progress());
-        if !executed.is_empty() {
-            if held.carstamp != before {
-                out.output(Record::Register(key.clone(), held.clone()));
-                self.registers.set(key, held);
-            }
-            out.output(Record::Head(key.clone(), left));
-            self.registers.set_executed(key, progress);
-            for (id, _) in &executed {
-                out.output(Record::Instance(key.clone(), *id, None));
-            }
-            self.open_instances -= executed.len() as u64;
-            self.counters.truncation += executed.len() as u64;
+        out.store(|| Record::Head(key.clone(), log.head.clone()));
+        let progress = log.head.progress();
+        if held.carstamp != before {
+            out.store(|| Record::Register(key.clone(), held.clone()));
+            self.registers.set(key, held);
         }
+        self.registers.set_executed(key, progress);
+        for (id, _) in &executed {
+            out.store(|| Record::Instance(key.clone(), *id, None));
+        }
+        self.open_instances -= executed.len() as u64;
+        self.counters.truncation += executed.len() as u64;
         for (id, executions) in executed {
             self.after_execution(now, key, id, executions, out);
         }
@@ -173,14 +173,14 @@ impl Replica {
         }
         let again = executions.iter().filter(|execution| matches!(execution, Execution::Again(_)));
         self.counters.duplicate += again.count() as u64;
-        let Some(coordination) = self.coordinations.remove(&(key.clone(), id)) else { return };
-        let Coordination { command, waiting: Waiting { clients, committed }, rounds, .. } = coordination;
+        let Some(coordination) = self.log(key).coordinations.remove(&id) else { return };
+        let Coordination { command, waiting: Waiting { clients, committed }, rounds, .. } = *coordination;
         let waited = committed.map_or(0, |since| now.monotonic - since);
-        for ((client, operation), execution) in clients.into_iter().zip(command).zip(executions) {
+        for ((client, operation), execution) in clients.into_iter().zip(command.iter()).zip(executions) {
             let Some(client) = client else { continue };
             let (answer, carstamp): (Option<Answer>, Option<Carstamp>) = match execution {
                 Execution::Done(result) | Execution::Again(result) => {
-                    (Some(result.answer), Some(result.carstamp))
+                    (Some(result.answer.clone()), Some(result.carstamp))
                 }
                 Execution::Seen(answer, carstamp) => (Some(answer), Some(carstamp)),
                 Execution::Forgotten => (None, None),

@@ -8,11 +8,10 @@ use super::operations::Waiting;
 use super::replica::{Batch, Out, Own, Replica};
 use super::validate::Doubting;
 use crate::clock::Now;
-use crate::gryff::carstamp::Held;
-use crate::gryff::comparison::Comparing;
-use crate::gryff::message::Keyed;
 use crate::instances::record::Record;
 use crate::instances::{Adopted, Coordination, Doubt, LogState, Protocol};
+use crate::registers::carstamp::{Held, Keyed};
+use crate::registers::comparison::Comparing;
 use crate::registry::Settings;
 use crate::topology::{Address, Region};
 use bytes::Bytes;
@@ -133,8 +132,10 @@ impl Protocol for Epaxos {
     }
 
     fn execute(replica: &mut Replica, now: Now, key: &Bytes, out: &mut Out) {
-        let plan = replica.log(key).plan();
-        replica.execute_all(now, key, &plan.components, out);
+        let plan = replica.log(key).order();
+        if !plan.components.is_empty() {
+            replica.execute_all(now, key, &plan.components, out);
+        }
         for id in plan.missing {
             // Makes it known here, and so watched: it may have been lost with its coordinator.
             replica.instance(now, key, id, out);
@@ -152,7 +153,7 @@ impl Protocol for Epaxos {
         let state = state?;
         let adopted = replica.log(key).adopt(state)?;
         if adopted.later {
-            out.output(Record::Register(key.clone(), held.clone()));
+            out.store(|| Record::Register(key.clone(), held.clone()));
             replica.registers.set(key, held);
         }
         for id in &adopted.covered {
@@ -162,9 +163,11 @@ impl Protocol for Epaxos {
     }
 
     fn propose_again(replica: &mut Replica, now: Now, key: &Bytes, id: InstanceId, out: &mut Out) {
-        let Some(coordination) = replica.coordinations.remove(&(key.clone(), id)) else { return };
-        let waiting = coordination.waiting.clients.into_iter().zip(coordination.command);
-        for (client, operation) in waiting.filter_map(|(client, operation)| Some((client?, operation))) {
+        let Some(coordination) = replica.log(key).coordinations.remove(&id) else { return };
+        let waiting = coordination.waiting.clients.into_iter().zip(coordination.command.iter());
+        for (client, operation) in
+            waiting.filter_map(|(client, operation)| Some((client?, operation.clone())))
+        {
             replica.coordinated.remove(&operation.op);
             if now.monotonic < coordination.give_up {
                 replica.on_submit(now, client, key, operation, out);

@@ -3,8 +3,8 @@
 use super::Epaxos;
 use super::instance::{InstanceId, Kind, Operation};
 use super::message::Message;
-use crate::gryff::message::OpId;
 use crate::instances;
+use crate::machine::OpId;
 use crate::topology::Address;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,6 +61,9 @@ impl Replica {
 
     /// Answers the listings that need wait no longer.
     pub(super) fn answer_listings(&mut self, out: &mut Out) {
+        if self.own.listings.is_empty() {
+            return;
+        }
         let (logs, registers) = (&self.logs, &self.registers);
         self.own.listings.retain_mut(|listing| {
             listing.open.retain(|(key, id)| logs.get(key).is_some_and(|log| !log.is_executed(*id)));

@@ -1,18 +1,19 @@
 //! Machines on a perfect network: what each kind of operation does and costs. Schedules with faults are the
 //! simulator's business.
 
-use super::instance::{Attributes, Instance, InstanceId, Kind, Operation, Phase, Proposal, Step};
+use super::instance::{Attributes, Instance, InstanceId, Kind, Operation, Proposal, Step};
 use super::log::{Execution, Log};
 use super::message::Message;
 use super::{Epaxos, Head};
 use crate::cluster::{Cluster, bulk, get, incr, int, set};
-use crate::gryff::carstamp::Held;
-use crate::gryff::message::OpId;
+use crate::components::Plan;
 use crate::instances::instance::Ballot;
+use crate::instances::record::come_back;
 use crate::instances::{Adopted, LogState};
-use crate::machine::{self, Outcome, Replica as _};
+use crate::machine::{self, OpId, Outcome, Replica as _};
 use crate::object::{Action, Answer, Reply};
 use crate::planted::Plant;
+use crate::registers::carstamp::Held;
 use crate::registry::Settings;
 use crate::topology::{Address, ClientId, Region, ReplicaId};
 
@@ -209,14 +210,13 @@ fn operation(request: u64, action: Action, at_ms: u64) -> Operation {
 fn log_of(instances: &[(InstanceId, u64, &[u64], u64)]) -> Log {
     let mut log = Log::new(REGIONS, Plant::default());
     for (id, request, dependencies, seq) in instances {
-        let mut instance = Instance::unknown();
-        instance.phase = Phase::Committed;
         let action = if id.kind == Kind::Read { get() } else { incr() };
-        instance.proposal = Proposal {
-            command: vec![operation(*request, action, 1)],
-            attributes: Attributes { dependencies: dependencies.to_vec(), seq: *seq, newest_ms: 0 },
+        let proposal = Proposal {
+            command: vec![operation(*request, action, 1)].into(),
+            attributes: Attributes { dependencies: (*dependencies).into(), seq: *seq, newest_ms: 0 },
         };
-        log.instances.insert(*id, instance);
+        log.instances.insert(*id, Box::new(Instance::unknown()));
+        log.finish(*id, Some(proposal));
     }
     log
 }
@@ -228,25 +228,27 @@ fn an_entry_of_the_array_means_all_up_to_it() {
     let reads = [0, 0, 0, 0, 0, 0];
     let mut log = log_of(&[(second, 2, &reads, 1), (update, 3, &[0, 0, 0, 0, 2, 0], 2)]);
     // The second read waits for nothing, the update also for the first.
-    let plan = log.plan();
+    let plan = log.order();
     assert_eq!((plan.components, plan.missing), (vec![vec![second]], vec![first]));
     log.execute(&[second], &mut Held::default(), HORIZON_MS);
     assert!(log.is_executed(second) && !log.is_executed(first));
-    assert_eq!(log.plan().missing, [first]);
-    log.instances.extend(log_of(&[(first, 1, &reads, 1)]).instances);
-    assert_eq!(log.plan().components, [vec![first], vec![update]]);
+    assert_eq!(log.order(), Plan { components: vec![], missing: vec![] }, "nothing has changed");
+    let proposal = log_of(&[(first, 1, &reads, 1)]).instances.remove(&first).unwrap().proposal;
+    log.instances.insert(first, Box::new(Instance::unknown()));
+    log.finish(first, Some(proposal));
+    assert_eq!(log.order().components, [vec![first], vec![update]]);
 }
 
 #[test]
 fn a_component_is_executed_by_sequence_number() {
     let (a, b, c) = (id(Kind::Update, 0, 1), id(Kind::Update, 1, 1), id(Kind::Read, 2, 1));
     // a after b, b after the read, the read after a.
-    let log = log_of(&[
+    let mut log = log_of(&[
         (a, 1, &[0, 1, 0, 0, 0, 0], 3),
         (b, 2, &[0, 0, 0, 0, 0, 1], 1),
         (c, 3, &[1, 0, 0, 0, 0, 0], 2),
     ]);
-    assert_eq!(log.plan().components, [vec![b, c, a]]);
+    assert_eq!(log.order().components, [vec![b, c, a]]);
 }
 
 #[test]
@@ -257,9 +259,9 @@ fn a_long_component_does_not_need_a_deep_stack() {
         (1..=LONG).map(|i| (id(Kind::Update, 0, i), i, &arrays[i as usize - 1][..], i)).collect();
     let back = [LONG, 0, 0, 0, 0, 0];
     instances.extend((1..=LONG).map(|i| (id(Kind::Update, 1, i), LONG + i, &back[..], LONG + i)));
-    let log = log_of(&instances);
+    let mut log = log_of(&instances);
     // A test has a stack of 2 MiB; as many calls as there are members would not fit.
-    let components = log.plan().components;
+    let components = log.order().components;
     assert_eq!(components.iter().map(Vec::len).collect::<Vec<_>>(), [2 * LONG as usize]);
 }
 
@@ -271,11 +273,10 @@ fn a_retry_takes_effect_once_and_a_forgotten_one_not_at_all() {
     let mut execute = |log: &mut Log, held: &mut Held, operation: Operation, newest_ms: u64| {
         index += 1;
         let id = id(Kind::Update, 0, index);
-        let mut instance = Instance::unknown();
-        instance.phase = Phase::Committed;
-        let attributes = Attributes { dependencies: vec![index - 1, 0, 0, 0, 0, 0], seq: index, newest_ms };
-        instance.proposal = Proposal { command: vec![operation], attributes };
-        log.instances.insert(id, instance);
+        let attributes =
+            Attributes { dependencies: vec![index - 1, 0, 0, 0, 0, 0].into(), seq: index, newest_ms };
+        log.instances.insert(id, Box::new(Instance::unknown()));
+        log.finish(id, Some(Proposal { command: vec![operation].into(), attributes }));
         log.execute(&[id], held, HORIZON_MS).remove(0).1.remove(0)
     };
     let first = execute(&mut log, &mut held, operation(7, incr(), 100), 0);
@@ -309,4 +310,11 @@ fn states_are_adopted_as_far_as_they_are_later() {
     let mut foreign: LogState<Head> = behind.state();
     foreign.head.executed.push(0);
     assert_eq!(ahead.adopt(foreign), None);
+}
+
+#[test]
+fn records_come_back_and_bad_ones_are_refused() {
+    let id = id(Kind::Read, 2, 7);
+    let head = Head { beyond: [id].into(), executed: vec![1, 2].into(), ..Head::default() };
+    come_back::<Epaxos>(id, head);
 }

@@ -49,7 +49,9 @@ impl Replica {
         self.counters.own += 1;
         let own = self.region();
         let (initial, members) = (doubt.initial.clone(), doubt.members);
-        let Some(recovery) = self.recoveries.get_mut(&(key.clone(), id)) else { return };
+        let Some(recovery) = self.logs.get_mut(key).and_then(|log| log.recoveries.get_mut(&id)) else {
+            return;
+        };
         let ballot = recovery.ballot;
         let validation =
             Validation { doubt, replied: RegionSet::default(), refuted: false, open: BTreeSet::new() };
@@ -118,7 +120,9 @@ impl Replica {
         out: &mut Out,
     ) {
         let failures = Epaxos::fast_failures(self);
-        let Some(recovery) = self.recoveries.get_mut(&(key.clone(), id)) else { return };
+        let Some(recovery) = self.logs.get_mut(key).and_then(|log| log.recoveries.get_mut(&id)) else {
+            return;
+        };
         let Stage::Doubting(Doubting::Validating(validation)) = &mut recovery.stage else { return };
         if recovery.ballot != ballot || !validation.doubt.members.contains(from) {
             return;
@@ -178,8 +182,8 @@ impl Replica {
             Stage::Doubting(Doubting::Waiting(open)) => open.contains(&final_one),
             _ => false,
         };
-        let waiting = self.recoveries.iter().filter(|((of, _), recovery)| of == key && waits(recovery));
-        let waiting: Vec<_> = waiting.map(|((_, id), _)| *id).collect();
+        let recoveries = self.log(key).recoveries.iter();
+        let waiting: Vec<_> = recoveries.filter(|(_, recovery)| waits(recovery)).map(|(id, _)| *id).collect();
         for id in waiting {
             self.recover(now, key, id, out);
         }

@@ -5,16 +5,16 @@
 //! nothing but the mark that they are done.
 
 use super::Gryff;
-use super::carstamp::Held;
 use super::instance::{Base, InstanceId, Operation, Proposal};
-use crate::components;
 use crate::instances::log::mix;
-use crate::instances::{self, Adopted, Log, LogState};
+use crate::instances::{self, Adopted, Indexes, Log, LogState};
 use crate::object::apply;
+use crate::registers::carstamp::Held;
 pub use crate::results::Remembered;
 use crate::topology::Region;
 use crate::wire;
 use minicbor::{Decode, Encode};
+use std::sync::Arc;
 
 /// A key's rmws at one replica.
 pub(super) type Chain = Log<Gryff>;
@@ -25,10 +25,12 @@ pub(super) type Chain = Log<Gryff>;
 pub struct Head {
     /// For each row, up to which index its instances are executed.
     #[n(0)]
-    pub executed: Vec<u64>,
+    #[cbor(with = "crate::wire::numbers")]
+    pub executed: Indexes,
     /// For each row, the last executed index that was not a Nop.
     #[n(1)]
-    pub latest: Vec<u64>,
+    #[cbor(with = "crate::wire::numbers")]
+    pub latest: Indexes,
     /// The result of the rmw executed last (`prev` in Gryff).
     #[n(2)]
     pub previous: Held,
@@ -65,7 +67,7 @@ pub(super) enum Execution {
     /// It did nothing, and never will.
     Nop,
     /// The operation took effect, now or in another instance before; this is its result.
-    Done(Box<Remembered>),
+    Done(Arc<Remembered>),
     /// It took no effect in this instance, and whether it did in another one is no longer known.
     Forgotten,
 }
@@ -81,7 +83,7 @@ pub(super) struct Plan {
 
 impl Chain {
     /// The instances that a new one must be ordered with: for each row, the last one of which a command is known.
-    pub(super) fn dependencies(&self) -> Vec<u64> {
+    pub(super) fn dependencies(&self) -> Indexes {
         let mut last = self.head.executed.clone();
         for (id, instance) in &self.instances {
             if instance.is_known() {
@@ -101,8 +103,8 @@ impl Chain {
     /// What can be executed: strongly connected components of the dependency graph of committed instances, in
     /// reverse topological order; inside a component by index, then row. Any order that all replicas share
     /// would do there, because an rmw answers only after execution.
-    pub(super) fn plan(&self) -> Plan {
-        let found = components::plan(self, self.instances.keys().copied());
+    pub(super) fn order(&mut self) -> Plan {
+        let found = self.plan();
         let mut order = Vec::new();
         for mut component in found.components {
             component.sort_unstable();
@@ -147,7 +149,7 @@ impl Chain {
         let last = self.results.last((op.client, *lane));
         if let Some(result) = last.filter(|result| result.request >= op.request) {
             let same = result.request == op.request;
-            return if same { Execution::Done(Box::new(result.clone())) } else { Execution::Forgotten };
+            return if same { Execution::Done(result.clone()) } else { Execution::Forgotten };
         }
         let head = &mut self.head;
         if at_ms.saturating_add(horizon_ms) < head.newest_ms {
@@ -169,9 +171,9 @@ impl Chain {
         head.previous = Held { value, carstamp };
         head.newest_ms = head.newest_ms.max(*at_ms);
         let (client, lane, request) = (op.client, *lane, op.request);
-        let result = Remembered { client, lane, request, at_ms: remembered_ms, answer, carstamp };
+        let result = Arc::new(Remembered { client, lane, request, at_ms: remembered_ms, answer, carstamp });
         self.results.insert(result.clone());
-        Execution::Done(Box::new(result))
+        Execution::Done(result)
     }
 
     /// Takes over from a peer's state what is later than this one, if anything is.
@@ -187,7 +189,7 @@ impl Chain {
         // Of two states one has executed all non-Nops that the other has, so what is executed there and not in
         // the later one is a Nop.
         let executed = head.executed.iter().zip(&theirs.executed).map(|(mine, theirs)| *mine.max(theirs));
-        let executed: Vec<_> = executed.collect();
+        let executed: Indexes = executed.collect();
         if !later && executed == head.executed {
             return None;
         }

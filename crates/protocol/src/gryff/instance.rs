@@ -1,10 +1,10 @@
 //! What Gryff's rmws agree on: their places in their key's order, and their bases (Gryff §4.2, Appendix B).
 
-use super::carstamp::{Carstamp, Held};
-use crate::instances;
 pub use crate::instances::instance::{Ballot, Operation, Phase};
+use crate::instances::{self, Indexes};
 use crate::object::State;
 use crate::record_key::take;
+use crate::registers::carstamp::{Carstamp, Held};
 use crate::topology::Region;
 use minicbor::{Decode, Encode};
 use std::fmt;
@@ -92,7 +92,8 @@ impl Base {
 pub struct Attributes {
     /// For each row, up to which index its instances come before or together with this one.
     #[n(0)]
-    pub dependencies: Vec<u64>,
+    #[cbor(with = "crate::wire::numbers")]
+    pub dependencies: Indexes,
     /// The base.
     #[n(1)]
     pub base: Base,

@@ -1,68 +1,15 @@
 //! What Gryff's machines say to each other, in the order in which an operation travels.
 
-use super::carstamp::{Carstamp, Held};
 use super::chain::Head;
-use super::comparison::Comparing;
 use super::instance::{InstanceId, Operation, Step};
 use crate::instances::LogState;
-use crate::machine;
-use crate::object::{Answer, State, TypeName};
-use crate::topology::ClientId;
+use crate::machine::{self, OpId};
+use crate::object::{Answer, State};
+use crate::registers::carstamp::{Carstamp, Held, Keyed};
+use crate::registers::comparison::Comparing;
+use crate::registers::listing::Listed;
 use bytes::Bytes;
 use minicbor::{Decode, Encode};
-
-/// An operation: unique over all clients and their lives, and the same in every retry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
-pub struct OpId {
-    /// The client that asks.
-    #[n(0)]
-    pub client: ClientId,
-    /// The client's number for the request; grows.
-    #[n(1)]
-    pub request: u64,
-}
-
-/// A version of a named key.
-#[derive(Clone, Debug, PartialEq, Encode, Decode)]
-pub struct Keyed {
-    /// The key.
-    #[n(0)]
-    #[cbor(with = "crate::wire::blob")]
-    pub key: Bytes,
-    /// The version.
-    #[n(1)]
-    pub held: Held,
-}
-
-/// A key in a listing.
-#[derive(Clone, Debug, PartialEq, Encode, Decode)]
-pub struct Listed {
-    /// The key.
-    #[n(0)]
-    #[cbor(with = "crate::wire::blob")]
-    pub key: Bytes,
-    /// The version that the lister holds.
-    #[n(1)]
-    pub carstamp: Carstamp,
-    /// The type of its value, `TypeName::None` for a tombstone.
-    #[n(2)]
-    pub kind: TypeName,
-}
-
-/// A key as replicas compare it.
-#[derive(Clone, Debug, PartialEq, Encode, Decode)]
-pub struct Compared {
-    /// The key.
-    #[n(0)]
-    #[cbor(with = "crate::wire::blob")]
-    pub key: Bytes,
-    /// The register's version.
-    #[n(1)]
-    pub carstamp: Carstamp,
-    /// Digest of which of its instances are executed; 0 if none.
-    #[n(2)]
-    pub executed: u64,
-}
 
 /// Every message of the protocol. "Coordinator" is whoever runs an operation's phases: the client machine
 /// for writes and for reads without proxy, the replica for proxied reads and for rmws. What only consensus needs is
@@ -309,6 +256,28 @@ pub enum Message {
         /// The hash from which to go on.
         #[n(3)]
         next: Option<u64>,
+    },
+    /// Replica to client, instead of `Write2Reply`: the version's timestamp lies so far ahead of this replica's clock that
+    /// the writer's clock must be wrong.
+    #[n(20)]
+    Ahead {
+        /// The operation.
+        #[n(0)]
+        op: OpId,
+    },
+    /// Client without a bound on its clock to replicas: what has passed? The answer is what `Time` travels with.
+    #[n(21)]
+    AskTime {
+        /// The operation that waits.
+        #[n(0)]
+        op: OpId,
+    },
+    /// Replica to client: the answer.
+    #[n(22)]
+    Time {
+        /// The operation.
+        #[n(0)]
+        op: OpId,
     },
     /// Replica to a peer: do we hold the same?
     #[n(19)]

@@ -9,36 +9,34 @@
 //!
 //! # Assumptions
 //! 2f+1 replicas, f of which may stop or be away. A replica that comes back has all it had stored. Messages may be
-//! lost, doubled, delayed and reordered. No clock is trusted: times only judge expiry and how long results are
-//! remembered.
+//! lost, doubled, delayed and reordered. No clock is trusted, unless writes take their timestamps from clocks
+//! ([`crate::registry::Writes`], `docs/engines/one-round.md`): times only judge expiry and how long results are remembered.
 //!
 //! # From the papers to the code
 //! | Gryff | here | departs |
 //! |---|---|---|
-//! | §3.2 carstamps | [`carstamp`] | plain lexicographic order; the printed comparison is wrong |
+//! | §3.2 carstamps | [`crate::registers::carstamp`] | plain lexicographic order; the printed comparison is wrong |
 //! | Alg. 1 read, §5 and Alg. 7 read proxy | `replica` `on_read`, `advance_read`; `client` without proxy | the proxy's vote is what it held at the start; holders are counted by carstamp |
-//! | Alg. 1 write | `client` `on_write1_reply` | a coordinator never uses a timestamp twice |
+//! | Alg. 1 write | `client::writes` `on_write1_reply` | a coordinator never uses a timestamp twice |
 //! | Alg. 2 `Apply` | `replica` `apply` | no |
 //! | Alg. 3 rmw coordinator | [`crate::instances`]; `protocol` `attributes`, `fast_failures`; `rmws` `finish` | fast quorum n-1 (a smaller one can't recover the base); with three replicas the pair rule; carstamps are compared, not structs |
-//! | Alg. 4 execution, `prev` | `chain` `plan`, `execute` | `prev` per key; results remembered per lane, so that a retry takes effect once |
+//! | Alg. 4 execution, `prev` | `chain` `order`, `execute` | `prev` per key; results remembered per lane, so that a retry takes effect once |
 //! | Alg. 5, 6 recovery | [`crate::instances`] | two ballots an instance, as in EPaxos*; no second pre-accept, no `TryPreAccept`, no `Validate` |
-//! | RSS/RSC Alg. 3-5, §7.1 Gryff-RSC | `client` `note_unsettled`, `go_on` | **corrected**: what was read is settled before the next operation begins; the published piggyback does not give RSC (see `docs/engines/gryff.md`) |
-//! | not in the papers | `comparison`, [`crate::instances`] | replicas compare what they hold, so that copies become whole again |
+//! | RSS/RSC Alg. 3-5, §7.1 Gryff-RSC | `client::settle` `note_unsettled`, `go_on` | **corrected**: what was read is settled before the next operation begins; the published piggyback does not give RSC (see `docs/engines/gryff.md`) |
+//! | not in the papers | `client::writes` `write_by_clock`, `client::passing` | writes in one round, by the clock |
+//! | not in the papers | [`crate::registers::comparison`], [`crate::instances`] | replicas compare what they hold, so that copies become whole again |
 //!
 //! # A departure in the shape of things
 //! Each key has its own instance space ([`instance::InstanceId`]), and an executed instance is forgotten at once:
 //! whoever asks for it is sent the key's state instead. So the log needs no truncation
 //! protocol, and a replica that is away for long does not make the others keep anything for it.
 
-pub mod carstamp;
 mod chain;
-pub(crate) mod client;
-pub(crate) mod comparison;
+mod client;
 pub mod instance;
 pub mod message;
 mod protocol;
 mod read;
-pub(crate) mod registers;
 #[cfg(test)]
 mod regressions;
 mod replica;
@@ -58,9 +56,9 @@ pub type Record = crate::instances::record::Record<Gryff>;
 use crate::machine::{self, Place};
 use crate::object::{Action, Answer, apply};
 use crate::planted::Planted;
+use crate::registers::carstamp::Held;
 use crate::registry::Settings;
 use crate::topology::{ClientId, ReplicaId};
-use carstamp::Held;
 
 /// Which of the two protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

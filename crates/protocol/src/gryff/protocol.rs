@@ -9,17 +9,18 @@
 //! depends on the other.
 
 use super::Gryff;
-use super::carstamp::Held;
 use super::chain::{Chain, Head};
-use super::comparison::Comparing;
 use super::instance::{Attributes, Base, Command, InstanceId, Proposal, Step};
-use super::message::{Keyed, Message, OpId};
+use super::message::Message;
 use super::replica::{Out, ProxiedReads, Replica};
 use super::rmws::Waiting;
 use crate::clock::Now;
 use crate::instances::instance::Attributes as _;
 use crate::instances::{Adopted, Coordination, Doubt, LogState, Protocol};
+use crate::machine::OpId;
 use crate::planted::Planted;
+use crate::registers::carstamp::{Held, Keyed};
+use crate::registers::comparison::Comparing;
 use crate::registry::Settings;
 use crate::topology::{Address, Region};
 use bytes::Bytes;
@@ -55,7 +56,7 @@ impl Protocol for Gryff {
 
     fn step(replica: &Replica, key: Bytes, id: InstanceId, step: Step) -> Message {
         let dependency = if matches!(step, Step::PreAccept { .. }) {
-            let coordination = replica.coordinations.get(&(key.clone(), id));
+            let coordination = replica.logs.get(&key).and_then(|log| log.coordinations.get(&id));
             coordination.and_then(|coordination| coordination.waiting.dependency.clone())
         } else {
             None
@@ -82,6 +83,11 @@ impl Protocol for Gryff {
                 replica.apply_dependency(dependency.as_deref(), out);
                 out.send(from, Message::Write1Reply { op, carstamp: replica.registers.carstamp(&key) });
             }
+            Message::Write2 { op, keyed } if replica.is_far_ahead(now, keyed.held.carstamp.ts) => {
+                replica.counters.ahead += 1;
+                out.send(from, Message::Ahead { op });
+            }
+            Message::AskTime { op } => out.send(from, Message::Time { op }),
             Message::Write2 { op, keyed } => {
                 replica.apply(&keyed.key, &keyed.held, out);
                 out.send(from, Message::Write2Reply { op });
@@ -155,7 +161,8 @@ impl Protocol for Gryff {
 
     fn on_late(replica: &mut Replica, key: &Bytes, id: InstanceId, out: &mut Out) {
         replica.counters.widened += 1;
-        let Some(coordination) = replica.coordinations.get(&(key.clone(), id)) else { return };
+        let log = replica.logs.get(key);
+        let Some(coordination) = log.and_then(|log| log.coordinations.get(&id)) else { return };
         let Waiting { outcome: Some(proposal), executed, .. } = &coordination.waiting else { return };
         for region in replica.others().filter(|region| !executed.contains(*region)) {
             replica.tell(region, key, id, Step::Commit { proposal: proposal.clone() }, out);
@@ -178,7 +185,7 @@ impl Protocol for Gryff {
     }
 
     fn execute(replica: &mut Replica, now: Now, key: &Bytes, out: &mut Out) {
-        let plan = replica.log(key).plan();
+        let plan = replica.log(key).order();
         for id in &plan.order {
             replica.execute_one(now, key, *id, out);
         }
@@ -205,8 +212,8 @@ impl Protocol for Gryff {
     }
 
     fn propose_again(replica: &mut Replica, now: Now, key: &Bytes, id: InstanceId, out: &mut Out) {
-        let Some(coordination) = replica.coordinations.remove(&(key.clone(), id)) else { return };
-        let Coordination { command, waiting, give_up, .. } = coordination;
+        let Some(coordination) = replica.log(key).coordinations.remove(&id) else { return };
+        let Coordination { command, waiting, give_up, .. } = *coordination;
         let Waiting { client, op, dependency, .. } = waiting;
         replica.coordinated.remove(&op);
         if let Some(rmw) = command.filter(|_| now.monotonic < give_up) {

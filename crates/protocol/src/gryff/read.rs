@@ -1,6 +1,6 @@
 //! The phases of a read, for whoever coordinates it: the proxy replica, or the client itself (Gryff Alg. 1, 7).
 
-use super::carstamp::{Carstamp, Held};
+use crate::registers::carstamp::{Carstamp, Held};
 use crate::topology::{Region, RegionSet};
 
 /// A read under way: the newest version seen and who is known to hold it.

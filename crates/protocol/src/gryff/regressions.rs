@@ -1,14 +1,14 @@
 //! Schedules that once broke these machines, message by message.
 
-use super::carstamp::{Carstamp, Held};
 use super::chain::Chain;
 use super::instance::{Attributes, Ballot, Instance, InstanceId, Operation, Phase, Proposal, Step};
-use super::message::{Message, OpId};
+use super::message::Message;
 use super::{Gryff, Record, Replica};
 use crate::clock::Now;
-use crate::machine::{Client as _, Completion, Effects, Engine, Level, Place, Replica as _, Request};
+use crate::machine::{Client as _, Completion, Effects, Engine, Level, OpId, Place, Replica as _, Request};
 use crate::object::{Action, Command, Condition, Expiry, Set, SetAnswer, Version, apply};
 use crate::planted::Plant;
+use crate::registers::carstamp::{Carstamp, Held, Keyed};
 use crate::registry::Settings;
 use crate::topology::{Address, ClientId, Group, Region};
 use bytes::Bytes;
@@ -45,7 +45,7 @@ fn from_client() -> Address {
 }
 
 fn at(micros: u64) -> Now {
-    Now { monotonic: micros, wall: 1_000_000_000 + micros, uncertainty: None }
+    Now { monotonic: micros, wall: 1_000_000_000 + micros, uncertainty: None, passed: 0 }
 }
 
 fn version(value: &'static str, ts: u64) -> Held {
@@ -60,7 +60,7 @@ fn rmw(request: u64, lane: u32, at_ms: u64) -> Operation {
 }
 
 fn attributes() -> Attributes {
-    Attributes { dependencies: vec![0; 3], ..Attributes::default() }
+    Attributes { dependencies: vec![0; 3].into(), ..Attributes::default() }
 }
 
 fn step(replica: &mut Replica, now: Now, from: Address, message: Message) -> Sent {
@@ -141,7 +141,8 @@ fn states_that_nops_have_set_apart_come_together() {
     let accept = Step::Accept { ballot, proposal: proposal() };
     step(&mut a, at(1), from_replica(2), about(&key, id(2), accept));
     step(&mut a, at(2), from_replica(2), about(&key, id(2), Step::Commit { proposal: proposal() }));
-    assert_eq!((&a.log(&key).head.executed, &b.log(&key).head.executed), (&vec![0, 0, 1], &vec![0, 1, 0]));
+    assert_eq!(a.log(&key).head.executed[..], [0, 0, 1]);
+    assert_eq!(b.log(&key).head.executed[..], [0, 1, 0]);
     // Each asks for what it lacks, and is sent the other's state instead.
     let ask = |leader, row| about(&key, id(row), Step::Recover { ballot: Ballot { counter: 2, leader } });
     let of_b = step(&mut b, at(3), from_replica(0), ask(0, 1));
@@ -151,7 +152,7 @@ fn states_that_nops_have_set_apart_come_together() {
     step(&mut a, at(4), from_replica(1), of_b.clone());
     step(&mut b, at(4), from_replica(0), of_a.clone());
     assert_eq!(a.log(&key).state(), b.log(&key).state());
-    assert_eq!(a.log(&key).head.executed, vec![0, 1, 1]);
+    assert_eq!(a.log(&key).head.executed[..], [0, 1, 1]);
 }
 
 /// Replicas may execute a Nop at different points of the order, and must forget the same results all the same.
@@ -172,7 +173,7 @@ fn forgetting_does_not_depend_on_where_nops_are_executed() {
             let id = InstanceId { row: Region(row), index };
             let proposal = Proposal { command: rmw, attributes: attributes() };
             let instance = Instance { phase: Phase::Committed, proposal, ..Instance::unknown() };
-            chain.instances.insert(id, instance);
+            chain.instances.insert(id, Box::new(instance));
             chain.execute(id, 1_000);
         }
         chain.state()
@@ -197,7 +198,7 @@ fn an_older_peers_results_do_not_replace_newer_ones_on_disk() {
     }
     step(&mut ahead, at(2), from_replica(2), commit(id(2, 2), Some(Box::new(rmw(2, 0, 2)))));
     step(&mut behind, at(2), from_replica(2), commit(id(1, 1), None));
-    let keyed = super::message::Keyed { key: key.clone(), held: Held::default() };
+    let keyed = Keyed { key: key.clone(), held: Held::default() };
     let state = Message::KeyState { keyed, state: Some(Box::new(behind.log(&key).state())) };
     let mut effects: Effects<Message, Record> = Effects::default();
     ahead.on_message(at(3), from_replica(1), state, &mut effects);
@@ -216,7 +217,7 @@ fn recovered_by_one(second_had_it: bool) -> Proposal {
     let key = Bytes::from("k");
     let id = InstanceId { index: 1, row: Region(0) };
     let base = super::instance::Base::of(&version("old", 1));
-    let initial = Attributes { dependencies: vec![0; 5], base };
+    let initial = Attributes { dependencies: vec![0; 5].into(), base };
     let from = |region: u8| Address::Replica(group(5).replica(0, Region(region)));
     let proposal = Proposal { command: Some(Box::new(rmw(1, 0, 1))), attributes: initial.clone() };
     let pre_accept = Step::PreAccept { proposal: Box::new(proposal.clone()), partner: None };

@@ -1,14 +1,16 @@
 //! The server side of reads and writes: registers, and reads as a proxy.
 
-use super::carstamp::{Carstamp, Held};
-use super::message::{Keyed, Message, OpId};
+use super::message::Message;
 use super::read::Read;
 use super::{Consistency, Gryff};
 use crate::Map;
 use crate::clock::{Micros, Now};
 use crate::instances::record::Record;
 use crate::instances::{self, Alarm};
+use crate::machine::OpId;
 use crate::planted::Planted;
+use crate::registers::carstamp::{Carstamp, Held, Keyed};
+use crate::registry::Writes;
 use crate::topology::{Address, Region};
 use bytes::Bytes;
 
@@ -40,9 +42,17 @@ impl Replica {
     /// Adopts a version if it is newer than the one held (Gryff Alg. 2, `Apply`).
     pub(super) fn apply(&mut self, key: &Bytes, held: &Held, out: &mut Out) {
         if self.newer(held.carstamp, self.registers.carstamp(key)) {
-            out.output(Record::Register(key.clone(), held.clone()));
+            out.store(|| Record::Register(key.clone(), held.clone()));
             self.registers.set(key, held.clone());
         }
+    }
+
+    /// Whether a timestamp lies so far ahead of this replica's clock that whoever chose it by a clock has a wrong one:
+    /// accepted, it would keep all readers of its key waiting.
+    pub(super) fn is_far_ahead(&self, now: Now, ts: u64) -> bool {
+        let settings = self.settings();
+        settings.writes != Writes::TwoRounds
+            && now.truetime().is_some_and(|time| ts > time.latest + settings.clock_ahead)
     }
 
     fn newer(&self, one: Carstamp, other: Carstamp) -> bool {

@@ -1,15 +1,16 @@
 //! Rmws: proposed, executed, and answered when a quorum has executed them (Gryff Alg. 3 and 4).
 
 use super::Gryff;
-use super::carstamp::Carstamp;
 use super::chain::Execution;
 use super::instance::{InstanceId, Operation, Proposal};
-use super::message::{Keyed, Message, OpId};
+use super::message::Message;
 use super::replica::{Out, Replica};
 use crate::clock::{Micros, Now};
 use crate::instances::record::Record;
 use crate::instances::{Coordination, Head as _, Protocol as _};
+use crate::machine::OpId;
 use crate::planted::Planted;
+use crate::registers::carstamp::{Carstamp, Keyed};
 use crate::topology::{Address, Region, RegionSet};
 use bytes::Bytes;
 
@@ -70,12 +71,12 @@ impl Replica {
         let before = chain.head.previous.carstamp;
         let execution = chain.execute(id, horizon_ms);
         let (previous, progress) = (chain.head.previous.clone(), chain.head.progress());
-        let (head, forgotten) = (chain.head.clone(), chain.take_forgotten());
+        let forgotten = chain.take_forgotten();
         let took_effect = previous.carstamp != before;
-        out.output(Record::Head(key.clone(), head));
-        out.output(Record::Instance(key.clone(), id, None));
+        out.store(|| Record::Head(key.clone(), chain.head.clone()));
+        out.store(|| Record::Instance(key.clone(), id, None));
         for (client, lane) in forgotten {
-            out.output(Record::Result(key.clone(), client, lane, None));
+            out.store(|| Record::Result(key.clone(), client, lane, None));
         }
         self.counters.truncation += 1;
         self.open_instances -= 1;
@@ -87,9 +88,9 @@ impl Replica {
             }
             Execution::Done(result) => {
                 if took_effect {
-                    let record =
-                        Record::Result(key.clone(), result.client, result.lane, Some((**result).clone()));
-                    out.output(record);
+                    out.store(|| {
+                        Record::Result(key.clone(), result.client, result.lane, Some((**result).clone()))
+                    });
                     // A write with a higher carstamp may have come meanwhile; then this changes nothing.
                     self.apply(key, &previous, out);
                 } else {
@@ -100,7 +101,8 @@ impl Replica {
         }
         self.registers.set_executed(key, progress);
         if id.row == self.region() {
-            if let Some(coordination) = self.coordinations.get_mut(&(key.clone(), id)) {
+            if let Some(coordination) = self.logs.get_mut(key).and_then(|log| log.coordinations.get_mut(&id))
+            {
                 coordination.waiting.result = Some(execution);
                 coordination.waiting.executed.insert(self.id.region);
             }
@@ -114,7 +116,7 @@ impl Replica {
         if id.row != self.region() {
             return;
         }
-        if let Some(coordination) = self.coordinations.get_mut(&(key.clone(), id)) {
+        if let Some(coordination) = self.logs.get_mut(key).and_then(|log| log.coordinations.get_mut(&id)) {
             coordination.waiting.executed.insert(from);
             self.finish(key, id, out);
         }
@@ -125,9 +127,9 @@ impl Replica {
     fn finish(&mut self, key: &Bytes, id: InstanceId, out: &mut Out) {
         let one = self.engine.settings.plant.has(Planted::CompleteAfterOneExecution);
         let enough = if one { 1 } else { self.quorum() };
-        let at = (key.clone(), id);
-        let Some(coordination) = self.coordinations.get(&at) else { return };
-        let Coordination { waiting, rounds, .. } = coordination;
+        let log = self.logs.get(key);
+        let Some(coordination) = log.and_then(|log| log.coordinations.get(&id)) else { return };
+        let Coordination { waiting, rounds, .. } = &**coordination;
         let (Some(result), true) = (&waiting.result, waiting.executed.len() >= enough) else { return };
         let (answer, carstamp) = match result {
             Execution::Done(result) => (Some(result.answer.clone()), result.carstamp),
@@ -135,7 +137,7 @@ impl Replica {
         };
         let (op, rounds) = (waiting.op, *rounds);
         out.send(waiting.client, Message::RmwReply { op, answer, carstamp, rounds });
-        self.coordinations.remove(&at);
+        self.log(key).coordinations.remove(&id);
         self.coordinated.remove(&op);
     }
 }

@@ -2,15 +2,16 @@
 //! simulator's business.
 
 use super::Gryff;
-use super::carstamp::Carstamp;
-use super::chain::{Chain, Execution};
-use super::instance::{Attributes, Base, Instance, InstanceId, Operation, Phase, Proposal, Step};
-use super::message::{Message, OpId};
+use super::chain::{Chain, Execution, Head};
+use super::instance::{Attributes, Base, Instance, InstanceId, Operation, Proposal, Step};
+use super::message::Message;
 use crate::cluster::{Cluster, bulk, get, incr, int, set};
 use crate::instances::Adopted;
-use crate::machine::{Effects, Engine, Outcome, Replica as _};
+use crate::instances::record::come_back;
+use crate::machine::{Effects, Engine, OpId, Outcome, Replica as _};
 use crate::object::{Action, Answer, Command, End, Reply};
 use crate::planted::Plant;
+use crate::registers::carstamp::Carstamp;
 use crate::registry::Settings;
 use crate::topology::{Address, ClientId, Region};
 use bytes::Bytes;
@@ -188,13 +189,9 @@ fn committed(
 ) -> InstanceId {
     let command = rmw.map(Box::new);
     let id = InstanceId { index, row: Region(row) };
-    let attributes = Attributes { dependencies: dependencies.to_vec(), base: Base::default() };
-    let instance = Instance {
-        phase: Phase::Committed,
-        proposal: Proposal { command, attributes },
-        ..Instance::unknown()
-    };
-    chain.instances.insert(id, instance);
+    let attributes = Attributes { dependencies: dependencies[..].into(), base: Base::default() };
+    chain.instances.insert(id, Box::new(Instance::unknown()));
+    chain.finish(id, Some(Proposal { command, attributes }));
     id
 }
 
@@ -202,7 +199,7 @@ fn committed(
 fn execution_follows_dependencies_and_stops_at_what_is_not_committed() {
     let mut chain = Chain::new(3, Plant::default());
     let b = committed(&mut chain, 1, 1, [1, 0, 0], Some(rmw(2, 0)));
-    let plan = chain.plan();
+    let plan = chain.order();
     let a = InstanceId { index: 1, row: Region(0) };
     assert_eq!((plan.order, plan.missing), (vec![], vec![a]));
     committed(&mut chain, 0, 1, [0, 0, 0], Some(rmw(1, 0)));
@@ -210,7 +207,7 @@ fn execution_follows_dependencies_and_stops_at_what_is_not_committed() {
     let c = committed(&mut chain, 2, 1, [1, 2, 0], Some(rmw(3, 0)));
     let d = committed(&mut chain, 1, 2, [0, 0, 1], Some(rmw(4, 0)));
     committed(&mut chain, 0, 2, [0, 0, 7], Some(rmw(5, 0)));
-    let plan = chain.plan();
+    let plan = chain.order();
     assert_eq!(plan.order, vec![a, b, c, d]);
     assert_eq!(plan.missing, vec![InstanceId { index: 7, row: Region(2) }]);
 }
@@ -222,7 +219,7 @@ fn execution_does_not_depend_on_a_deep_stack() {
         committed(&mut chain, 0, index, [0, index - 1, 0], None);
         committed(&mut chain, 1, index, [index, 0, 0], None);
     }
-    assert_eq!(chain.plan().order.len(), 100_000);
+    assert_eq!(chain.order().order.len(), 100_000);
 }
 
 #[test]
@@ -258,4 +255,10 @@ fn a_peers_state_is_taken_only_if_it_is_later() {
     assert_eq!(behind.state(), ahead.state());
     assert_eq!(behind.adopt(Chain::new(3, Plant::default()).state()), None);
     assert_eq!(behind.adopt(ahead.state()), None);
+}
+
+#[test]
+fn records_come_back_and_bad_ones_are_refused() {
+    let id = InstanceId { index: 7, row: Region(2) };
+    come_back::<Gryff>(id, Head { executed: vec![1, 2].into(), ..Head::default() });
 }

@@ -3,7 +3,7 @@
 use super::instance::{Attributes as _, Ballot, Command as _, Phase, Proposal};
 use super::message::Step;
 use super::replica::{Alarm, Out, Replica};
-use super::{Id as _, ProposalOf, Protocol, StepOf};
+use super::{Id as _, Log, ProposalOf, Protocol, StepOf};
 use crate::clock::{Micros, Now};
 use crate::planted::Planted;
 use crate::topology::{Region, RegionSet};
@@ -29,6 +29,8 @@ pub struct Coordination<P: Protocol> {
     /// Who has pre-accepted, this replica included, and who of them had nothing to add.
     replied: RegionSet,
     unchanged: RegionSet,
+    /// Who has on record just what `merged` says.
+    holders: RegionSet,
     accepted: RegionSet,
     /// Wide-area round trips so far.
     pub(crate) rounds: u32,
@@ -85,7 +87,8 @@ impl<P: Protocol> Replica<P> {
                 self.on_accept(now, from, (key, id), (ballot, *proposal), out);
             }
             Step::AcceptReply { ballot } => self.on_accept_reply(now, from, (key, id), ballot, out),
-            Step::Commit { proposal } => self.on_commit(now, key, id, *proposal, out),
+            Step::Commit { proposal } => self.on_commit(now, key, id, Some(*proposal), out),
+            Step::Final => self.on_commit(now, key, id, None, out),
             Step::Refused { promised } => self.on_refused(key, id, promised, out),
             Step::Recover { ballot } => self.on_recover(now, from, (key, id), ballot, out),
             Step::RecoverReply { ballot, report } => {
@@ -124,12 +127,13 @@ impl<P: Protocol> Replica<P> {
             widened: false,
             replied: own,
             unchanged: own,
+            holders: RegionSet::default(),
             accepted: RegionSet::default(),
             rounds: 1,
             give_up,
         };
         let pre_accept = coordination.pre_accept();
-        self.coordinations.insert((key.clone(), id), coordination);
+        self.log(key).coordinations.insert(id, Box::new(coordination));
         for region in targets {
             self.tell(region, key, id, pre_accept.clone(), out);
         }
@@ -181,14 +185,22 @@ impl<P: Protocol> Replica<P> {
         if !self.at_initial_ballot(key, id) {
             return; // A recovery has begun, and what this replica promised it forbids to go on.
         }
-        let Some(coordination) = self.coordinations.get_mut(&(key.clone(), id)) else { return };
+        let Some(coordination) = self.logs.get_mut(key).and_then(|log| log.coordinations.get_mut(&id)) else {
+            return;
+        };
         if coordination.stage != Stage::PreAccepting || !coordination.replied.insert(from) {
             return;
         }
         if attributes.same(&coordination.initial) {
             coordination.unchanged.insert(from);
         }
-        coordination.merged.merge(attributes);
+        if *attributes != coordination.merged {
+            coordination.merged.merge(attributes);
+            coordination.holders = RegionSet::default();
+        }
+        if *attributes == coordination.merged {
+            coordination.holders.insert(from);
+        }
         self.advance_pre_accept(now, key, id, out);
     }
 
@@ -204,7 +216,9 @@ impl<P: Protocol> Replica<P> {
     fn advance_pre_accept(&mut self, now: Now, key: &Bytes, id: P::Id, out: &mut Out<P>) {
         let (quorum, fast_quorum) = (self.quorum(), self.fast_quorum());
         let lost_dependency = self.settings().plant.has(Planted::LostDependency);
-        let Some(coordination) = self.coordinations.get_mut(&(key.clone(), id)) else { return };
+        let Some(coordination) = self.logs.get_mut(key).and_then(|log| log.coordinations.get_mut(&id)) else {
+            return;
+        };
         let replied = coordination.replied;
         let fast = match coordination.partner {
             // The pair rule: with three replicas the coordinator and its partner are a majority, so what the
@@ -214,9 +228,9 @@ impl<P: Protocol> Replica<P> {
         };
         if fast {
             self.counters.fast_path += 1;
-            let proposal = coordination.proposal();
+            let outcome = (coordination.proposal(), coordination.holders);
             P::on_decided(self, key, id, true, out);
-            return self.commit(now, key, id, proposal, out);
+            return self.commit(now, key, id, outcome, out);
         }
         let changed = replied.len() - coordination.unchanged.len();
         let out_of_reach = coordination.partner.is_none() && changed + fast_quorum > coordination.asked + 1;
@@ -276,52 +290,63 @@ impl<P: Protocol> Replica<P> {
         if !self.at_initial_ballot(key, id) {
             return;
         }
-        let Some(coordination) = self.coordinations.get_mut(&(key.clone(), id)) else { return };
+        let Some(coordination) = self.logs.get_mut(key).and_then(|log| log.coordinations.get_mut(&id)) else {
+            return;
+        };
         if coordination.stage != Stage::Accepting {
             return;
         }
         coordination.accepted.insert(from);
         if coordination.accepted.len() >= quorum {
-            let proposal = coordination.proposal();
+            let outcome = (coordination.proposal(), coordination.accepted);
             P::on_decided(self, key, id, false, out);
-            self.commit(now, key, id, proposal, out);
+            self.commit(now, key, id, outcome, out);
         }
     }
 
-    /// Makes an outcome final: tells all, and executes what it can.
+    /// Makes an outcome final: tells all, and executes what it can. `holders` are replicas that have it on record at the
+    /// ballot at which it was chosen. What they may accept at a higher one is the same: they need not be told what it is.
     pub(super) fn commit(
         &mut self,
         now: Now,
         key: &Bytes,
         id: P::Id,
-        proposal: ProposalOf<P>,
+        (outcome, holders): (ProposalOf<P>, RegionSet),
         out: &mut Out<P>,
     ) {
         for region in self.others() {
-            self.tell(region, key, id, Step::Commit { proposal: Box::new(proposal.clone()) }, out);
+            let commit = || Step::Commit { proposal: Box::new(outcome.clone()) };
+            let step = if holders.contains(region) { Step::Final } else { commit() };
+            self.tell(region, key, id, step, out);
         }
-        self.on_commit(now, key, id, proposal, out);
+        self.on_commit(now, key, id, Some(outcome), out);
     }
 
-    fn on_commit(&mut self, now: Now, key: &Bytes, id: P::Id, proposal: ProposalOf<P>, out: &mut Out<P>) {
+    /// Takes up that an instance is final, with this outcome or the one that is on record here.
+    fn on_commit(
+        &mut self,
+        now: Now,
+        key: &Bytes,
+        id: P::Id,
+        outcome: Option<ProposalOf<P>>,
+        out: &mut Out<P>,
+    ) {
         let Some(instance) = self.instance(now, key, id, out) else {
             return P::on_executed_before(self, key, id, out);
         };
         if instance.phase == Phase::Committed {
             return; // Final: a second word of it can only say the same.
         }
-        instance.phase = Phase::Committed;
-        let at = (key.clone(), id);
-        if let Some(coordination) = self.coordinations.get_mut(&at) {
-            coordination.stage = Stage::Committed;
-            P::on_committed(now, coordination, &proposal);
+        if outcome.is_none() && instance.phase == Phase::Unknown {
+            return; // Told what only a holder is told: it is watched now, and so found out.
         }
         let log = self.log(key);
-        if let Some(instance) = log.instances.get_mut(&id) {
-            instance.proposal = proposal;
+        log.finish(id, outcome);
+        if let Some(coordination) = log.coordinations.get_mut(&id) {
+            coordination.stage = Stage::Committed;
+            P::on_committed(now, coordination, &log.instances[&id].proposal);
         }
-        log.note(id);
-        self.recoveries.remove(&at);
+        log.recoveries.remove(&id);
         P::execute(self, now, key, out);
         if id.row() == self.region() && !self.log(key).is_executed(id) {
             // A recovery takes the coordinator's promise as proof that it has not committed in one round, so
@@ -332,14 +357,14 @@ impl<P: Protocol> Replica<P> {
     }
 
     pub(super) fn on_coordinate_alarm(&mut self, now: Now, key: &Bytes, id: P::Id, out: &mut Out<P>) {
-        let at = (key.clone(), id);
-        let Some(coordination) = self.coordinations.get_mut(&at) else { return };
+        let log = self.logs.get_mut(key);
+        let Some(coordination) = log.and_then(|log| log.coordinations.get_mut(&id)) else { return };
         if now.monotonic >= coordination.give_up {
             // Nobody waits any more. The instance itself is finished by whoever watches it.
             for operation in coordination.command.operations() {
                 self.coordinated.remove(&operation.op);
             }
-            self.coordinations.remove(&at);
+            self.log(key).coordinations.remove(&id);
             return;
         }
         let (step, done) = match coordination.stage {
@@ -375,6 +400,7 @@ impl<P: Protocol> Replica<P> {
 
     /// Whether this replica is still at an instance itself, so that it need not be recovered here.
     pub(super) fn is_coordinating(&self, key: &Bytes, id: P::Id) -> bool {
-        self.coordinations.contains_key(&(key.clone(), id)) && self.at_initial_ballot(key, id)
+        let coordinates = |log: &Log<P>| log.coordinations.contains_key(&id);
+        self.logs.get(key).is_some_and(coordinates) && self.at_initial_ballot(key, id)
     }
 }

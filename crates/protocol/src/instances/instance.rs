@@ -2,11 +2,14 @@
 //! (EPaxos §4.3; Gryff §4.2).
 
 use super::message::Step;
-use crate::gryff::message::OpId;
+use crate::machine::OpId;
 use crate::object::Action;
 use crate::topology::Region;
-use minicbor::{Decode, Encode};
-use std::fmt::Debug;
+use minicbor::encode::{Error as EncodeError, Write};
+use minicbor::{Decode, Decoder, Encode, Encoder, decode::Error as DecodeError};
+use std::fmt::{self, Debug};
+use std::ops::Deref;
+use std::sync::Arc;
 
 /// A ballot of one instance. Counter 0 is the coordinator's own, which it needs not ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
@@ -56,10 +59,51 @@ impl Command for Option<Box<Operation>> {
     }
 }
 
-/// Any number of them.
-impl Command for Vec<Operation> {
+/// Any number of operations, held once however many instances, messages and records speak of them.
+#[derive(Clone, Default)]
+pub struct Operations(Option<Arc<Vec<Operation>>>);
+
+impl Command for Operations {
     fn operations(&self) -> &[Operation] {
         self
+    }
+}
+
+impl Deref for Operations {
+    type Target = [Operation];
+
+    fn deref(&self) -> &[Operation] {
+        self.0.as_ref().map(|operations| operations.as_slice()).unwrap_or_default()
+    }
+}
+
+impl From<Vec<Operation>> for Operations {
+    fn from(operations: Vec<Operation>) -> Self {
+        Self((!operations.is_empty()).then(|| Arc::new(operations)))
+    }
+}
+
+impl PartialEq for Operations {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl fmt::Debug for Operations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<C> Encode<C> for Operations {
+    fn encode<W: Write>(&self, e: &mut Encoder<W>, ctx: &mut C) -> Result<(), EncodeError<W::Error>> {
+        (**self).encode(e, ctx)
+    }
+}
+
+impl<'b, C> Decode<'b, C> for Operations {
+    fn decode(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Self, DecodeError> {
+        Vec::decode(d, ctx).map(Self::from)
     }
 }
 

@@ -4,14 +4,16 @@
 //! A replica that has fallen behind may take a peer's state in place of the instances that led to it, so an instance
 //! is forgotten as soon as it is executed, and there is no truncation to agree on.
 
-use super::Protocol;
-use super::instance::{Instance, Phase};
-use crate::components::Dependencies;
-use crate::gryff::message::OpId;
+use super::instance::{Instance, Phase, Proposal};
+use super::recovery::Recovery;
+use super::{Coordination, Protocol};
+use crate::components::{self, Dependencies, HeldUp, Plan};
+use crate::machine::OpId;
 use crate::planted::Plant;
 use crate::results::{Lane, Remembered, Results};
 use minicbor::{Decode, Encode};
 use std::collections::BTreeMap;
+use std::mem;
 
 /// What executing has left of a key's instances, apart from the value and the remembered results.
 pub trait Head<P: Protocol>: Default {
@@ -51,6 +53,9 @@ pub struct Adopted<Id> {
     pub(crate) later: bool,
 }
 
+/// An instance of a protocol.
+pub(crate) type InstanceOf<P> = Instance<<P as Protocol>::Command, <P as Protocol>::Attributes>;
+
 /// A key's instances at one replica.
 #[derive(Clone, Debug)]
 pub struct Log<P: Protocol> {
@@ -59,14 +64,31 @@ pub struct Log<P: Protocol> {
     pub(crate) head: P::Head,
     pub(crate) results: Results,
     /// Instances not executed here.
-    pub(crate) instances: BTreeMap<P::Id, Instance<P::Command, P::Attributes>>,
+    pub(crate) instances: BTreeMap<P::Id, Box<InstanceOf<P>>>,
+    /// Instances that this replica coordinates.
+    pub(crate) coordinations: BTreeMap<P::Id, Box<Coordination<P>>>,
+    /// Other replicas' instances (or its own from an earlier life) that this replica is finishing.
+    pub(crate) recoveries: BTreeMap<P::Id, Recovery<P>>,
+    /// Those of them to look at for execution: since the last time they have become final, or what held them up has.
+    ready: Vec<P::Id>,
+    held_up: HeldUp<P::Id>,
 }
 
 impl<P: Protocol> Log<P> {
     pub(crate) fn new(regions: u8, plant: Plant) -> Self {
         let mut head = P::Head::default();
         head.resize(regions);
-        Self { regions, plant, head, results: Results::default(), instances: BTreeMap::new() }
+        Self {
+            regions,
+            plant,
+            head,
+            results: Results::default(),
+            instances: BTreeMap::new(),
+            coordinations: BTreeMap::new(),
+            recoveries: BTreeMap::new(),
+            ready: Vec::new(),
+            held_up: HeldUp::default(),
+        }
     }
 
     /// Takes back what was on disk.
@@ -86,9 +108,31 @@ impl<P: Protocol> Log<P> {
 
     /// Counts what an instance says as it is known here.
     pub(super) fn note(&mut self, id: P::Id) {
-        if let Some(Instance { proposal, .. }) = self.instances.get(&id) {
+        if let Some(instance) = self.instances.get(&id) {
+            let proposal = &instance.proposal;
             self.head.note(id, &proposal.command, &proposal.attributes);
         }
+    }
+
+    /// Notes that the outcome of an instance that is known here is final: this, or what it holds already.
+    pub(crate) fn finish(&mut self, id: P::Id, outcome: Option<Proposal<P::Command, P::Attributes>>) {
+        if let Some(instance) = self.instances.get_mut(&id) {
+            instance.phase = Phase::Committed;
+            if let Some(outcome) = outcome {
+                instance.proposal = outcome;
+            }
+            self.note(id);
+            self.ready.push(id);
+            self.ready.extend(self.held_up.take(id));
+        }
+    }
+
+    /// What can be executed that could not be when this was last asked.
+    pub(crate) fn plan(&mut self) -> Plan<P::Id> {
+        let (ready, mut held_up) = (mem::take(&mut self.ready), mem::take(&mut self.held_up));
+        let plan = components::plan(self, &mut held_up, &ready);
+        self.held_up = held_up;
+        plan
     }
 
     /// The result of an operation, if it is executed and remembered.
@@ -107,10 +151,10 @@ impl<P: Protocol> Log<P> {
     }
 
     /// Takes an instance that is to be executed out.
-    pub(crate) fn take_final(&mut self, id: P::Id) -> Instance<P::Command, P::Attributes> {
+    pub(crate) fn take_final(&mut self, id: P::Id) -> InstanceOf<P> {
         let instance = self.instances.remove(&id).expect("a plan names instances of the log");
         assert!(instance.phase == Phase::Committed, "only final instances are executed");
-        instance
+        *instance
     }
 
     /// Forgets results older than a time, once in so many executions: `before` and `after` are how many there were, Nops
@@ -121,12 +165,14 @@ impl<P: Protocol> Log<P> {
         }
     }
 
-    /// Drops instances that are executed; answers which.
+    /// Drops instances that are executed; answers which. The others are to be looked at anew.
     pub(crate) fn drop_executed(&mut self) -> Vec<P::Id> {
         let covered: Vec<_> = self.instances.keys().copied().filter(|id| self.is_executed(*id)).collect();
         for id in &covered {
             self.instances.remove(id);
         }
+        self.ready = self.instances.keys().copied().collect();
+        self.held_up = HeldUp::default();
         covered
     }
 }

@@ -41,13 +41,16 @@ pub enum Step<C, A> {
         #[n(0)]
         ballot: Ballot,
     },
-    /// To all: the outcome is final.
+    /// To those that may not hold it: this outcome is final.
     #[n(4)]
     Commit {
         /// The outcome.
         #[n(0)]
         proposal: Box<Proposal<C, A>>,
     },
+    /// To those that are known to hold the outcome: it is final.
+    #[n(8)]
+    Final,
     /// Replica to whoever asked with a ballot below the one promised.
     #[n(5)]
     Refused {
@@ -83,7 +86,7 @@ impl<C, A: Attributes> Step<C, A> {
             }
             Self::PreAcceptReply { attributes } => 1 + attributes.dependencies(),
             Self::RecoverReply { report, .. } => report.proposal.as_ref().map_or(1, Proposal::items),
-            Self::AcceptReply { .. } | Self::Refused { .. } | Self::Recover { .. } => 1,
+            Self::AcceptReply { .. } | Self::Final | Self::Refused { .. } | Self::Recover { .. } => 1,
         }
     }
 }

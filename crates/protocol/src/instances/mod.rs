@@ -36,10 +36,9 @@ pub(crate) use recovery::Doubt;
 pub(crate) use replica::{Alarm, Out, Replica};
 
 use crate::clock::Now;
-use crate::gryff::carstamp::Held;
-use crate::gryff::comparison::Comparing;
-use crate::gryff::message::Keyed;
 use crate::machine;
+use crate::registers::carstamp::{Held, Keyed};
+use crate::registers::comparison::Comparing;
 use crate::registry::Settings;
 use crate::topology::{Address, Region};
 use crate::wire::Wire;
@@ -65,6 +64,10 @@ pub trait Id: Copy + Ord + Debug + 'static {
     /// What is wrong with the bytes.
     fn decode_key(rest: &mut &[u8]) -> Result<Self, String>;
 }
+
+/// An index for each row or line. In place up to three regions with two kinds each, or six with one, so that most need no
+/// memory of their own.
+pub type Indexes = smallvec::SmallVec<[u64; 6]>;
 
 /// What a protocol proposes and accepts.
 pub(crate) type ProposalOf<P> = Proposal<<P as Protocol>::Command, <P as Protocol>::Attributes>;

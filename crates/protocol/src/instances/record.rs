@@ -2,8 +2,8 @@
 
 use super::instance::Instance;
 use super::{Id, Protocol};
-use crate::gryff::carstamp::Held;
 use crate::record_key::{self, take};
+use crate::registers::carstamp::Held;
 use crate::results::Remembered;
 use crate::topology::ClientId;
 use crate::{machine, wire};
@@ -76,39 +76,23 @@ impl<P: Protocol> machine::Record for Record<P> {
     }
 }
 
+/// Writes records of a protocol and reads them back, whole and cut short.
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::epaxos::instance::Kind;
-    use crate::epaxos::{self, Epaxos};
-    use crate::gryff::{self, Gryff};
-    use crate::machine::Record as _;
-    use crate::topology::Region;
-
-    fn come_back<P: Protocol>(id: P::Id, head: P::Head) {
-        let records: [Record<P>; 3] = [
-            Record::Register(Bytes::from("k"), Held::default()),
-            Record::Head(Bytes::from("k"), head),
-            Record::Instance(Bytes::from("k"), id, Some(Box::new(Instance::unknown()))),
-        ];
-        for record in records {
-            let (mut key, mut value) = (Vec::new(), Vec::new());
-            record.encode_key(&mut key);
-            assert!(record.encode_value(&mut value));
-            assert_eq!(Record::decode(&key, &value).unwrap(), record);
-            for cut in 0..key.len() {
-                assert!(Record::<P>::decode(&key[..cut], &value).is_err());
-            }
-            assert!(Record::<P>::decode(&key, &value[..value.len() - 1]).is_err());
+pub(crate) fn come_back<P: Protocol>(id: P::Id, head: P::Head) {
+    use machine::Record as _;
+    let records: [Record<P>; 3] = [
+        Record::Register(Bytes::from("k"), Held::default()),
+        Record::Head(Bytes::from("k"), head),
+        Record::Instance(Bytes::from("k"), id, Some(Box::new(Instance::unknown()))),
+    ];
+    for record in records {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        record.encode_key(&mut key);
+        assert!(record.encode_value(&mut value));
+        assert_eq!(Record::decode(&key, &value).unwrap(), record);
+        for cut in 0..key.len() {
+            assert!(Record::<P>::decode(&key[..cut], &value).is_err());
         }
-    }
-
-    #[test]
-    fn records_come_back_and_bad_ones_are_refused() {
-        let id = gryff::instance::InstanceId { index: 7, row: Region(2) };
-        come_back::<Gryff>(id, gryff::Head { executed: vec![1, 2], ..gryff::Head::default() });
-        let id = epaxos::instance::InstanceId { kind: Kind::Read, row: Region(2), index: 7 };
-        let beyond = [id].into();
-        come_back::<Epaxos>(id, epaxos::Head { beyond, executed: vec![1, 2], ..epaxos::Head::default() });
+        assert!(Record::<P>::decode(&key, &value[..value.len() - 1]).is_err());
     }
 }

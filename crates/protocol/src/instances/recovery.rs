@@ -98,7 +98,7 @@ impl<P: Protocol> Replica<P> {
             self.tell(region, key, id, Step::Recover { ballot }, out);
         }
         let stage = Stage::Collecting(BTreeMap::from([(own, report)]));
-        self.recoveries.insert((key.clone(), id), Recovery { ballot, stage });
+        self.log(key).recoveries.insert(id, Recovery { ballot, stage });
         self.decide(now, key, id, out);
     }
 
@@ -144,9 +144,13 @@ impl<P: Protocol> Replica<P> {
 
     /// A recovery with a lower ballot than one promised here can't succeed; its alarm starts another.
     fn drop_recovery_below(&mut self, key: &Bytes, id: P::Id, ballot: Ballot) {
-        let at = (key.clone(), id);
-        if self.recoveries.get(&at).is_some_and(|recovery| recovery.ballot < ballot) {
-            self.recoveries.remove(&at);
+        if self
+            .logs
+            .get_mut(key)
+            .and_then(|log| log.recoveries.get_mut(&id))
+            .is_some_and(|recovery| recovery.ballot < ballot)
+        {
+            self.log(key).recoveries.remove(&id);
         }
     }
 
@@ -158,12 +162,14 @@ impl<P: Protocol> Replica<P> {
         (ballot, report): (Ballot, Report<P::Command, P::Attributes>),
         out: &mut Out<P>,
     ) {
-        let Some(recovery) = self.recoveries.get_mut(&(key.clone(), id)) else { return };
+        let Some(recovery) = self.logs.get_mut(key).and_then(|log| log.recoveries.get_mut(&id)) else {
+            return;
+        };
         if recovery.ballot != ballot {
             return;
         }
         if let (Phase::Committed, Some(proposal)) = (report.phase, &report.proposal) {
-            return self.commit(now, key, id, proposal.clone(), out);
+            return self.commit(now, key, id, (proposal.clone(), RegionSet::default()), out);
         }
         if let Stage::Collecting(reports) = &mut recovery.stage {
             reports.insert(from, report);
@@ -174,7 +180,7 @@ impl<P: Protocol> Replica<P> {
     /// Chooses an outcome once a majority has promised.
     fn decide(&mut self, now: Now, key: &Bytes, id: P::Id, out: &mut Out<P>) {
         let Some(Recovery { stage: Stage::Collecting(reports), .. }) =
-            self.recoveries.get(&(key.clone(), id))
+            self.logs.get(key).and_then(|log| log.recoveries.get(&id))
         else {
             return;
         };
@@ -241,14 +247,15 @@ impl<P: Protocol> Replica<P> {
         out: &mut Out<P>,
     ) {
         let own = self.region();
-        let at = (key.clone(), id);
-        let Some(recovery) = self.recoveries.get_mut(&at) else { return };
+        let Some(recovery) = self.logs.get_mut(key).and_then(|log| log.recoveries.get_mut(&id)) else {
+            return;
+        };
         let ballot = recovery.ballot;
         recovery.stage =
             Stage::Accepting { proposal: Box::new(proposal.clone()), accepted: RegionSet::default() };
         let Some(instance) = self.log(key).instances.get_mut(&id) else { return };
         if instance.promised != ballot || instance.phase == Phase::Committed {
-            self.recoveries.remove(&at);
+            self.log(key).recoveries.remove(&id);
             return;
         }
         instance.accept(ballot, proposal.clone());
@@ -269,15 +276,17 @@ impl<P: Protocol> Replica<P> {
         out: &mut Out<P>,
     ) {
         let quorum = self.quorum();
-        let Some(recovery) = self.recoveries.get_mut(&(key.clone(), id)) else { return };
+        let Some(recovery) = self.logs.get_mut(key).and_then(|log| log.recoveries.get_mut(&id)) else {
+            return;
+        };
         if recovery.ballot != ballot {
             return;
         }
         let Stage::Accepting { proposal, accepted } = &mut recovery.stage else { return };
         accepted.insert(from);
         if accepted.len() >= quorum {
-            let proposal = ProposalOf::<P>::clone(proposal);
-            self.commit(now, key, id, proposal, out);
+            let outcome = (ProposalOf::<P>::clone(proposal), RegionSet::default());
+            self.commit(now, key, id, outcome, out);
         }
     }
 }

@@ -2,16 +2,14 @@
 
 use super::instance::{Ballot, Instance};
 use super::record::Record;
-use super::recovery::Recovery;
-use super::{Coordination, Head as _, Id as _, Log, Protocol, StepOf};
+use super::{Head as _, Id as _, Log, Protocol, StepOf};
 use crate::Map;
 use crate::alarms::Alarms;
 use crate::clock::{Micros, Now};
-use crate::gryff::carstamp::Held;
-use crate::gryff::comparison::Comparison;
-use crate::gryff::message::OpId;
-use crate::gryff::registers::Registers;
-use crate::machine::{self, Effects, Place, Status};
+use crate::machine::{self, Effects, OpId, Place, Status};
+use crate::registers::Registers;
+use crate::registers::carstamp::Held;
+use crate::registers::comparison::Comparison;
 use crate::registry::Settings;
 use crate::topology::{Address, Region, ReplicaId, key_hash};
 use crate::wire;
@@ -36,12 +34,8 @@ pub struct Replica<P: Protocol> {
     pub(crate) logs: Map<Bytes, Log<P>>,
     /// How many instances all of them have open.
     pub(crate) open_instances: u64,
-    /// Instances that this replica coordinates.
-    pub(crate) coordinations: BTreeMap<(Bytes, P::Id), Coordination<P>>,
-    /// Their operations, so that a retry is known.
+    /// The operations of instances that this replica coordinates, so that a retry is known.
     pub(crate) coordinated: Map<OpId, ()>,
-    /// Other replicas' instances (or its own from an earlier life) that this replica is finishing.
-    pub(crate) recoveries: BTreeMap<(Bytes, P::Id), Recovery<P>>,
     pub(crate) alarms: Alarms<Alarm<P::Alarm, P::Id>>,
     rng: Pcg64Mcg,
     pub(crate) comparison: Comparison,
@@ -56,6 +50,8 @@ pub(crate) enum Alarm<Own, Id> {
     Own(Own),
     /// An instance that this replica coordinates may lack answers.
     Coordinate(Bytes, Id),
+    /// An instance has been known since then, long enough for almost all of them to be executed.
+    Known(Bytes, Id, Micros),
     /// An instance may have been left open by whoever had it in hand when the alarm was set.
     Watch(Bytes, Id, Ballot),
     /// Time to compare with a peer.
@@ -74,6 +70,8 @@ pub(crate) struct Counters {
     pub(crate) duplicate: u64,
     pub(crate) truncation: u64,
     pub(crate) catch_up: u64,
+    /// Versions refused because their timestamps lie too far ahead.
+    pub(crate) ahead: u64,
     /// What only this protocol does.
     pub(crate) own: u64,
 }
@@ -93,9 +91,7 @@ impl<P: Protocol> Replica<P> {
             registers: Registers::new(),
             logs: Map::default(),
             open_instances: 0,
-            coordinations: BTreeMap::new(),
             coordinated: Map::default(),
-            recoveries: BTreeMap::new(),
             alarms: Alarms::new(),
             rng: Pcg64Mcg::seed_from_u64(place.seed ^ key_hash(format!("{id:?}").as_bytes())),
             comparison: Comparison::default(),
@@ -124,9 +120,9 @@ impl<P: Protocol> Replica<P> {
         match record {
             Record::Register(key, held) => self.registers.set(&key, held),
             Record::Head(key, head) => self.log(&key).restore(head),
-            Record::Result(key, _, _, Some(result)) => self.log(&key).results.insert(result),
+            Record::Result(key, _, _, Some(result)) => self.log(&key).results.insert(result.into()),
             Record::Instance(key, id, Some(instance)) => {
-                self.log(&key).instances.insert(id, *instance);
+                self.log(&key).instances.insert(id, instance);
             }
             Record::Result(.., None) | Record::Instance(.., None) => {}
         }
@@ -197,15 +193,16 @@ impl<P: Protocol> Replica<P> {
         key: &Bytes,
         id: P::Id,
         out: &mut Out<P>,
-    ) -> Option<&mut Instance<P::Command, P::Attributes>> {
+    ) -> Option<&mut super::log::InstanceOf<P>> {
         if self.log(key).is_executed(id) {
             return None;
         }
         if !self.log(key).instances.contains_key(&id) {
             self.open_instances += 1;
-            self.watch(now, key, id, out);
+            let at = now.monotonic + self.patience();
+            self.alarms.set(at, Alarm::Known(key.clone(), id, now.monotonic), out);
         }
-        Some(self.log(key).instances.entry(id).or_insert_with(Instance::unknown))
+        Some(self.log(key).instances.entry(id).or_insert_with(|| Box::new(Instance::unknown())))
     }
 
     /// Sets the alarm after which an open instance is taken up. The delay is random and grows with every recovery that
@@ -213,17 +210,29 @@ impl<P: Protocol> Replica<P> {
     pub(super) fn watch(&mut self, now: Now, key: &Bytes, id: P::Id, out: &mut Out<P>) {
         let instance = self.logs.get(key).and_then(|log| log.instances.get(&id));
         let promised = instance.map(|instance| instance.promised).unwrap_or_default();
-        let recovery = self.settings().recovery.max(2) << P::doublings(promised.counter);
-        let delay = recovery + self.rng.random_range(0..recovery / 2);
+        let patience = self.patience() << P::doublings(promised.counter);
+        let delay = patience + self.rng.random_range(0..patience / 2);
         self.alarms.set(now.monotonic + delay, Alarm::Watch(key.clone(), id, promised), out);
+    }
+
+    /// The same for an instance that has been known for [`Self::patience`]. That part of the delay is the same for all.
+    fn on_known_alarm(&mut self, key: Bytes, id: P::Id, since: Micros, out: &mut Out<P>) {
+        if !self.log(&key).is_executed(id) {
+            let patience = self.patience();
+            let delay = patience + self.rng.random_range(0..patience / 2);
+            self.alarms.set(since + delay, Alarm::Watch(key, id, Ballot::default()), out);
+        }
+    }
+
+    fn patience(&self) -> Micros {
+        self.settings().recovery.max(2)
     }
 
     /// Stores an instance as it stands, and counts what it says.
     pub(crate) fn store_instance(&mut self, key: &Bytes, id: P::Id, out: &mut Out<P>) {
         let log = self.log(key);
         log.note(id);
-        let instance = log.instances.get(&id).cloned();
-        out.output(Record::Instance(key.clone(), id, instance.map(Box::new)));
+        out.store(|| Record::Instance(key.clone(), id, log.instances.get(&id).cloned()));
     }
 
     /// Whether a message speaks of an instance that can exist.
@@ -264,15 +273,18 @@ impl<P: Protocol> machine::Replica for Replica<P> {
             match alarm {
                 Alarm::Own(alarm) => P::on_alarm(self, now, alarm, out),
                 Alarm::Coordinate(key, id) => self.on_coordinate_alarm(now, &key, id, out),
+                Alarm::Known(key, id, since) => self.on_known_alarm(key, id, since, out),
                 Alarm::Watch(key, id, since) => self.on_watch_alarm(now, &key, id, since, out),
                 Alarm::Compare => self.on_compare_alarm(now, out),
             }
         }
-        let (own, logs, coordinations) = (&self.own, &self.logs, &self.coordinations);
+        let (own, logs) = (&self.own, &self.logs);
         let open = |alarm: &Alarm<P::Alarm, P::Id>| match alarm {
             Alarm::Own(alarm) => P::is_open(own, alarm),
-            Alarm::Coordinate(key, id) => coordinations.contains_key(&(key.clone(), *id)),
-            Alarm::Watch(key, id, _) => logs.get(key).is_some_and(|log| !log.is_executed(*id)),
+            Alarm::Coordinate(key, id) => logs.get(key).is_some_and(|log| log.coordinations.contains_key(id)),
+            Alarm::Known(key, id, _) | Alarm::Watch(key, id, _) => {
+                logs.get(key).is_some_and(|log| !log.is_executed(*id))
+            }
             Alarm::Compare => true,
         };
         self.alarms.rearm(open, out);
@@ -299,6 +311,7 @@ impl<P: Protocol> machine::Replica for Replica<P> {
                 ("duplicate", c.duplicate),
                 ("truncation", c.truncation),
                 ("catch_up", c.catch_up),
+                ("ahead", c.ahead),
             ],
         }
     }

@@ -5,8 +5,8 @@ use super::record::Record;
 use super::replica::{Alarm, Out, Replica};
 use super::{Adopted, Head as _, LogState, Protocol};
 use crate::clock::Now;
-use crate::gryff::comparison::{self, Comparing};
-use crate::gryff::message::Keyed;
+use crate::registers::carstamp::Keyed;
+use crate::registers::comparison::{self, Comparing};
 use crate::topology::Region;
 use bytes::Bytes;
 
@@ -68,19 +68,19 @@ impl<P: Protocol> Replica<P> {
         let (forgotten, progress) = (log.take_forgotten(), log.head.progress());
         self.counters.catch_up += 1;
         self.open_instances -= covered.len() as u64;
-        out.output(Record::Head(key.clone(), head));
+        out.store(|| Record::Head(key.clone(), head));
         if later {
             for (client, lane) in forgotten {
-                out.output(Record::Result(key.clone(), client, lane, None));
+                out.store(|| Record::Result(key.clone(), client, lane, None));
             }
             for result in results {
-                out.output(Record::Result(key.clone(), result.client, result.lane, Some(result)));
+                out.store(|| Record::Result(key.clone(), result.client, result.lane, Some(result)));
             }
         }
         self.registers.set_executed(&key, progress);
         for id in &covered {
-            out.output(Record::Instance(key.clone(), *id, None));
-            self.recoveries.remove(&(key.clone(), *id));
+            out.store(|| Record::Instance(key.clone(), *id, None));
+            self.log(&key).recoveries.remove(id);
         }
         for id in covered {
             // What took effect is remembered with its lane; a second instance finds that out.

@@ -4,10 +4,12 @@
 //! forwards. So clients need not know who leads, and a change of leader costs them nothing but the wait; the price
 //! is a hop inside the region, and nothing where the replica is on the client's node.
 
-use super::message::{Command, Listed, Message, OpId, Outcome as Told, Work};
+use super::message::{Command, Listed, Message, Outcome as Told, Work};
 use crate::alarms::Alarms;
 use crate::clock::{Micros, Now};
-use crate::machine::{self, Completion, Cost, Effects, NO_TRANSACTIONS, Outcome, Place, Request, RequestId};
+use crate::machine::{
+    self, Completion, Cost, Effects, NO_TRANSACTIONS, OpId, Outcome, Place, Request, RequestId,
+};
 use crate::registry::Settings;
 use crate::topology::{Address, ClientId, Region, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,10 +2,9 @@
 
 use super::log::{self, Ballot};
 use super::store::Fact;
-use crate::gryff::carstamp::Carstamp;
-pub use crate::gryff::message::OpId;
-use crate::machine;
+use crate::machine::{self, OpId};
 use crate::object::{Action, Answer, Class, TypeName};
+use crate::registers::carstamp::Carstamp;
 use bytes::Bytes;
 use minicbor::{Decode, Encode};
 

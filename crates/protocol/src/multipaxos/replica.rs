@@ -1,12 +1,12 @@
 //! The server side: takes requests, hands them to the log or to whoever leads, and answers clients.
 
+use super::Record;
 use super::log::{Ballot, Log, Out as LogOut};
-use super::message::{Command, Message, OpId, Outcome, Work};
+use super::message::{Command, Message, Outcome, Work};
 use super::store::Store;
-use super::{Record, log};
 use crate::Map;
 use crate::clock::{Micros, Now};
-use crate::machine::{self, Effects, Place, Status};
+use crate::machine::{self, Effects, OpId, Place, Status};
 use crate::registry::Settings;
 use crate::topology::{Address, Region, ReplicaId};
 use std::collections::{BTreeSet, VecDeque};
@@ -146,7 +146,9 @@ impl Replica {
             }
         }
         let rounds = u32::from(self.log.regions() > 1);
-        out.outputs.append(&mut log.records);
+        for record in log.records {
+            out.store(|| record);
+        }
         for (op, outcome) in log.answers {
             self.under_way.remove(&op);
             self.reply(op, outcome, rounds, out);
@@ -170,13 +172,13 @@ impl machine::Replica for Replica {
     type Record = Record;
 
     fn start(&mut self, now: Now, out: &mut Out) {
-        let mut log = LogOut::default();
+        let mut log = LogOut { keeps_records: out.keeps_records, ..LogOut::default() };
         self.log.start(now, &mut log);
         self.finish(now, log, out);
     }
 
     fn on_message(&mut self, now: Now, from: Address, message: Message, out: &mut Out) {
-        let mut log = log::Out::default();
+        let mut log = LogOut { keeps_records: out.keeps_records, ..LogOut::default() };
         match (message, from) {
             (Message::Request(command), Address::Client(_, client)) if command.op.client == client => {
                 self.on_request(now, command, Ballot::default(), &mut log, out);
@@ -195,7 +197,7 @@ impl machine::Replica for Replica {
 
     fn on_wake(&mut self, now: Now, out: &mut Out) {
         self.asked = None;
-        let mut log = LogOut::default();
+        let mut log = LogOut { keeps_records: out.keeps_records, ..LogOut::default() };
         self.log.on_time(now, &mut log);
         self.finish(now, log, out);
     }

@@ -1,14 +1,15 @@
 //! The state machine: keys with their values, and the results of updates so that a retry takes effect once.
 
 use super::log::{Slot, StateMachine};
-use super::message::{Command, Listed, OpId, Outcome, Work};
-use crate::gryff::carstamp::{Carstamp, Held};
+use super::message::{Command, Listed, Outcome, Work};
+use crate::machine::{self, OpId};
 use crate::object::{Action, Class, apply};
 use crate::planted::{Plant, Planted};
+use crate::registers::carstamp::{Carstamp, Held};
 use crate::registry::Settings;
 use crate::results::Remembered;
 use crate::topology::{ClientId, key_hash};
-use crate::{machine, wire};
+use crate::wire;
 use bytes::Bytes;
 use imbl::OrdMap;
 use minicbor::{Decode, Encode};

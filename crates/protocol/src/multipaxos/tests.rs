@@ -1,11 +1,12 @@
 //! The state machine by itself: retries, what is forgotten, what a snapshot tells.
 
 use super::log::StateMachine;
-use super::message::{Command, OpId, Outcome, Work};
+use super::message::{Command, Outcome, Work};
 use super::store::{Fact, Store};
-use crate::gryff::carstamp::Carstamp;
+use crate::machine::OpId;
 use crate::machine::Record as _;
 use crate::object::{Action, Answer, Command as Verb, Condition, Expiry, Reply, Set, SetAnswer};
+use crate::registers::carstamp::Carstamp;
 use crate::registry::Settings;
 use crate::topology::ClientId;
 use bytes::Bytes;

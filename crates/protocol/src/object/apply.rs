@@ -15,36 +15,40 @@ use super::{State, TtlForm, TypeName, Version, hashes, lists, strings};
 /// `WATCH` answers `version`, or the version of nothing if the value has expired: a key that expires between
 /// `WATCH` and `EXEC` has changed, and one that had expired before has not.
 pub fn apply(state: &State, version: Version, action: &Action, at_ms: u64) -> (State, Answer) {
-    let live = state.as_ref().filter(|object| !object.expired(at_ms));
-    let seen = if live.is_none() && state.is_some() { Version::default() } else { version };
     match action {
-        Action::Command(command) => match run(live, command, at_ms) {
-            Ok((Change::Keep, reply)) => (state.clone(), Answer::One(reply)),
-            Ok((Change::To(new), reply)) => (new, Answer::One(reply)),
-            Err(fault) => (state.clone(), Answer::One(Reply::Error(fault))),
-        },
+        Action::Command(command) => {
+            let (after, reply) = execute(state, command, at_ms);
+            (after.unwrap_or_else(|| state.clone()), Answer::One(reply))
+        }
         Action::Transaction { watched, commands } => {
-            if watched.is_some_and(|watched| watched != seen) {
+            if watched.is_some_and(|watched| watched != seen(state, version, at_ms)) {
                 return (state.clone(), Answer::Exec(None));
             }
             let mut current = state.clone();
             let mut replies = Vec::with_capacity(commands.len());
             for command in commands {
-                let live = current.as_ref().filter(|object| !object.expired(at_ms));
-                replies.push(match run(live, command, at_ms) {
-                    Ok((Change::Keep, reply)) => reply,
-                    Ok((Change::To(new), reply)) => {
-                        current = new;
-                        reply
-                    }
-                    // As in Redis: the others are executed all the same.
-                    Err(fault) => Reply::Error(fault),
-                });
+                // As in Redis: after one that is refused the others are executed all the same.
+                let (after, reply) = execute(&current, command, at_ms);
+                current = after.unwrap_or(current);
+                replies.push(reply);
             }
             (current, Answer::Exec(Some(replies)))
         }
-        Action::Watch => (state.clone(), Answer::Version(seen)),
+        Action::Watch => (state.clone(), Answer::Version(seen(state, version, at_ms))),
     }
+}
+
+/// Executes one command; answers what it leaves, `None` if that is what was there, and its reply.
+pub fn execute(state: &State, command: &Command, at_ms: u64) -> (Option<State>, Reply) {
+    match run(state.as_ref().filter(|object| !object.expired(at_ms)), command, at_ms) {
+        Ok((Change::Keep, reply)) => (None, reply),
+        Ok((Change::To(new), reply)) => (Some(new), reply),
+        Err(fault) => (None, Reply::Error(fault)),
+    }
+}
+
+fn seen(state: &State, version: Version, at_ms: u64) -> Version {
+    if state.as_ref().is_some_and(|object| object.expired(at_ms)) { Version::default() } else { version }
 }
 
 impl Action {

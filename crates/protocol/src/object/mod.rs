@@ -13,7 +13,7 @@ mod strings;
 #[cfg(test)]
 mod tests;
 
-pub use apply::apply;
+pub use apply::{apply, execute};
 pub use collections::{Hash, ITEM_OVERHEAD, List};
 pub use extended::Extended;
 pub use strings::integer;

@@ -5,7 +5,7 @@
 
 use super::Kind;
 use super::distances::Distances;
-use super::message::{Message, Partition, Priority, Reply, Request as Asked, Timestamp, Txn, TxnId};
+use super::message::{Message, Partition, Priority, Reason, Reply, Request as Asked, Timestamp, Txn, TxnId};
 use super::read_only::ReadOnly;
 use super::read_write::ReadWrite;
 use super::work::Work;
@@ -51,8 +51,9 @@ pub struct Client {
     pub(super) writers: BTreeMap<u64, ReadWrite>,
     pub(super) readers: BTreeMap<u64, ReadOnly>,
     lists: BTreeMap<u64, Listing>,
-    fences: BTreeMap<RequestId, Timestamp>,
-    /// Reads that wait until this node has a bound on its clock, and until when they do.
+    /// Fences, with the time that must have passed, and when they are given up.
+    fences: BTreeMap<RequestId, (Timestamp, Micros)>,
+    /// Reads that wait until this node has a bound on its clock, and when they are given up.
     pub(super) clockless: BTreeMap<RequestId, (Work, Micros)>,
     pub(super) open: Option<Open>,
     pub(super) alarms: Alarms<Due>,
@@ -64,7 +65,7 @@ pub struct Client {
 pub(super) enum Open {
     /// One that may change something, by its number.
     ReadWrite(u64),
-    /// One that reads: the time at which it does, once that is known, and the newest that it has seen.
+    /// One that reads: the time at which it does, chosen when it first does, and the newest that it has seen.
     ReadOnly(Option<Timestamp>, Timestamp),
 }
 
@@ -143,10 +144,19 @@ impl Client {
         self.leaders.get(&partition).copied()
     }
 
-    /// Asks whoever leads a partition: first where the leader was last heard, then by way of the regions in turn.
+    /// Asks whoever leads a partition: first where the leader was last heard, then by way of the nearest replica, which
+    /// hears soon who leads, and of another one in turn.
     pub(super) fn ask(&self, partition: Partition, attempt: usize, request: Asked, out: &mut Out) {
         let heard = self.leader(partition).filter(|_| attempt == 0);
         let region = heard.unwrap_or_else(|| self.region(partition, attempt));
+        let nearest = self.region(partition, 0);
+        if attempt > 0 && nearest != region {
+            self.ask_in(partition, nearest, request.clone(), out);
+        }
+        self.ask_in(partition, region, request, out);
+    }
+
+    fn ask_in(&self, partition: Partition, region: Region, request: Asked, out: &mut Out) {
         let replica = self.place.group.replica(partition, region);
         out.send(Address::Replica(replica), Message::ToLeader { request, known: Ballot::default() });
     }
@@ -159,6 +169,12 @@ impl Client {
         }
     }
 
+    /// Whether a request that is given up at that time has still half of its time before it. So long it waits for a bound on
+    /// this node's clock, or for a leader with one.
+    pub(super) fn is_patient(&self, now: Now, give_up: Micros) -> bool {
+        now.monotonic + self.settings.operation_timeout / 2 < give_up
+    }
+
     /// What the session has seen may not be forgotten by what it sees next.
     pub(super) fn raise_minimum(&mut self, at: Timestamp) {
         self.minimum = self.minimum.max(at);
@@ -169,10 +185,7 @@ impl Client {
             return refuse(request, ONE_OPEN, out);
         }
         if read_only {
-            let Some(time) = now.truetime() else { return refuse(request, NO_CLOCK, out) };
-            // A nearest replica's time is chosen when something is read.
-            let at = (self.kind != Kind::Po).then_some(time.latest.max(self.minimum));
-            self.open = Some(Open::ReadOnly(at, self.minimum));
+            self.open = Some(Open::ReadOnly(None, self.minimum));
         } else {
             let number = self.open_read_write(now, out);
             self.open = Some(Open::ReadWrite(number));
@@ -207,7 +220,8 @@ impl Client {
             Kind::Strict => complete(request, Outcome::Fenced, Cost::default(), out),
             Kind::Po => refuse(request, NO_FENCE, out),
             Kind::Rss => {
-                self.fences.insert(request, self.minimum.saturating_add(self.settings.spanner.fence));
+                let passed = self.minimum.saturating_add(self.settings.spanner.fence);
+                self.fences.insert(request, (passed, now.monotonic + self.settings.operation_timeout));
                 self.advance_fence(now, request, out);
             }
         }
@@ -216,13 +230,16 @@ impl Client {
     /// Waits until no read that begins can skip what the session has seen: its earliest end is not above `t_min` + L
     /// (RSS/RSC §5.1).
     fn advance_fence(&mut self, now: Now, request: RequestId, out: &mut Out) {
-        let Some(until) = self.fences.get(&request).copied() else { return };
+        let Some((passed, give_up)) = self.fences.get(&request).copied() else { return };
         let Some(time) = now.truetime() else {
+            if self.is_patient(now, give_up) {
+                return self.alarms.set(now.monotonic + self.settings.retry / 4, Due::Fence(request), out);
+            }
             self.fences.remove(&request);
             return refuse(request, NO_CLOCK, out);
         };
-        if until >= time.earliest {
-            let at = now.monotonic + (until + 1 - time.earliest);
+        if passed >= time.earliest {
+            let at = now.monotonic + (passed + 1 - time.earliest);
             return self.alarms.set(at, Due::Fence(request), out);
         }
         self.fences.remove(&request);
@@ -274,8 +291,13 @@ impl Client {
                 self.on_safe(now, (id.number, partition), (attempt, safe, horizon), out);
             }
             Reply::Refused { id, reason } => {
-                if let Some(listing) = self.lists.remove(&id.number) {
-                    return refuse(listing.request, reason.text(), out);
+                if let Some(listing) = self.lists.get(&id.number) {
+                    if reason == Reason::NoClock && self.is_patient(now, listing.give_up) {
+                        return;
+                    }
+                    refuse(listing.request, reason.text(), out);
+                    self.lists.remove(&id.number);
+                    return;
                 }
                 self.on_refused(now, id.number, reason, out);
             }

@@ -8,7 +8,7 @@
 use super::locks::{LockTable, Mode};
 use super::message::{Part, Partition, Reason, Reply, Request, Timestamp, Txn, TxnId, Vote};
 use super::replica::{Due, Replica, Step};
-use super::shard::{Action, Shard};
+use super::shard::{Action, Command, Shard};
 use super::snapshot::Reader;
 use crate::Map;
 use crate::clock::{Interval, Micros};
@@ -18,7 +18,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// For how long after the last read the lease is renewed: a read that finds none waits for the log.
-const RENEWED_FOR: Micros = 30_000_000;
+const RENEWED_FOR: Micros = 10_000_000;
 
 /// The volatile state of a leader. Empty in replicas that follow.
 #[derive(Clone, Debug, Default)]
@@ -132,6 +132,7 @@ impl Active {
 impl Replica {
     /// Takes note of terms that begin and end.
     pub(super) fn follow_term(&mut self, cx: &mut Step<'_>) {
+        self.announce_term(cx);
         let term = self.log.term();
         if self.lead.term != term {
             self.lead = Leader { term, ..Leader::default() };
@@ -141,6 +142,18 @@ impl Replica {
         }
         if self.lead.term.is_some() && !self.lead.open {
             self.open_term(cx);
+        }
+    }
+
+    /// Before anything is promised the log must have a word of this term: then nothing of earlier ones counts. It is said
+    /// at once, to travel with the term's barrier.
+    fn announce_term(&mut self, cx: &mut Step<'_>) {
+        let Some(term) = self.log.leader().filter(|_| self.log.leads()) else { return };
+        if self.announced != Some(term) {
+            self.announced = Some(term);
+            let action = Action::Lease { lease: 0, safe: 0, horizon: 0, known: Vec::new() };
+            // A leader that is deposed in this very step loses it with its term.
+            let _ = self.log.propose(cx.now, Command { term, action }, &mut cx.log);
         }
     }
 
@@ -165,8 +178,6 @@ impl Replica {
                 lead.telling.insert(*id, Telling { txn: decision.txn, at, participants });
             }
         }
-        // Before anything is promised the log must have a word of this term: then nothing of earlier ones counts.
-        self.propose_lease(cx, self.log.state().lease());
     }
 
     /// Takes requests once the log has a word of this term, and the commit waits of earlier leaders are over: what they
@@ -181,6 +192,10 @@ impl Replica {
             return self.at_time(cx, time, newest, Due::CommitWait);
         }
         self.lead.open = true;
+        // Earlier leaders' votes may not have arrived, or what they were answered.
+        for id in self.lead.active.keys().copied().collect::<Vec<_>>() {
+            self.vote_yes(cx, id);
+        }
         self.tick(cx);
     }
 
@@ -244,6 +259,8 @@ impl Replica {
             return;
         }
         self.expire(cx);
+        // A clock that had no bound when a commit wait was to end may have one again.
+        self.end_commit_waits(cx);
         self.resend_votes(cx);
         self.resend_decisions(cx);
         let waiting = self.lead.active.values().filter(|active| active.waiting.is_some());
@@ -268,7 +285,7 @@ impl Replica {
                 active.stage,
                 Stage::Open(_) | Stage::Preparing(..) | Stage::Gathering(_) | Stage::Locking(_)
             );
-            held && active.heard + self.settings.spanner.locks <= now
+            held && active.heard + self.settings.lock_lease() <= now
         };
         let silent: Vec<_> = self.lead.active.values().filter(silent).map(|active| active.txn.id).collect();
         for id in silent {

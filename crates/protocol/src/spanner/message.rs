@@ -148,7 +148,7 @@ impl Reason {
         }
     }
 
-    /// Whether another attempt may do better at once.
+    /// Whether another attempt may do better, and at once.
     pub fn is_passing(self) -> bool {
         matches!(self, Self::Wounded | Self::Silent | Self::Moved)
     }

@@ -70,7 +70,8 @@ pub enum Kind {
 pub struct SpannerSettings {
     /// For how long ahead a leader may promise timestamps. After it dies the next one waits as long before it commits.
     pub lease: Micros,
-    /// After how long without a word from its client a transaction loses its locks.
+    /// After how long without a word from its client a transaction loses its locks. Clients give one every
+    /// [`Settings::retry`].
     pub locks: Micros,
     /// How long versions are kept that have been replaced.
     pub retention: Micros,
@@ -87,12 +88,19 @@ impl Default for SpannerSettings {
     fn default() -> Self {
         Self {
             lease: 1_000_000,
-            locks: 3_000_000,
+            locks: 1_500_000,
             retention: 60_000_000,
             fence: 300_000,
             staleness: 500_000,
             lifetime: 60_000_000,
         }
+    }
+}
+
+impl Settings {
+    /// After how long without a word from its client a transaction loses its locks: not before three words were missed.
+    fn lock_lease(&self) -> Micros {
+        self.spanner.locks.max(3 * self.retry)
     }
 }
 

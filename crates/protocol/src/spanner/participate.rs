@@ -150,7 +150,7 @@ impl Replica {
         self.vote_yes(cx, id);
     }
 
-    fn vote_yes(&mut self, cx: &mut Step<'_>, id: TxnId) {
+    pub(super) fn vote_yes(&mut self, cx: &mut Step<'_>, id: TxnId) {
         let (Some(active), Some(pending)) = (self.lead.active.get(&id), self.lead.pending.get(&id)) else {
             return;
         };

@@ -81,7 +81,8 @@ impl Client {
     pub(super) fn begin_read(&mut self, now: Now, request: RequestId, work: Work, out: &mut Out) {
         let Some(time) = now.truetime() else {
             // A clock that is being set has a bound again soon.
-            self.clockless.insert(request, (work, now.monotonic + 2 * self.settings.retry));
+            let give_up = now.monotonic + self.settings.operation_timeout;
+            self.clockless.insert(request, (work, give_up));
             return self.read_with_clock(now, request, out);
         };
         if self.minimum > time.latest {
@@ -97,10 +98,11 @@ impl Client {
             }
             (Some(at), _) => From::Nearest(Some(at)),
             (None, Some(Open::ReadOnly(at, _))) if self.kind == Kind::Po => From::Nearest(at),
-            (None, Some(Open::ReadOnly(Some(at), _))) => {
+            (None, Some(Open::ReadOnly(at, newest))) => {
                 // Whatever is read later must be of the same time: nothing is skipped.
-                wait_for = at;
-                From::Leaders(at)
+                wait_for = at.unwrap_or(time.latest);
+                self.open = Some(Open::ReadOnly(Some(wait_for), newest));
+                From::Leaders(wait_for)
             }
             (None, _) if self.kind == Kind::Po => From::Nearest(None),
             (None, _) => From::Leaders(time.latest),
@@ -132,13 +134,13 @@ impl Client {
 
     /// Reads if this node has a bound on its clock again; otherwise waits on, and not for long.
     pub(super) fn read_with_clock(&mut self, now: Now, request: RequestId, out: &mut Out) {
-        let Some((work, until)) = self.clockless.remove(&request) else { return };
+        let Some((work, give_up)) = self.clockless.remove(&request) else { return };
         if now.truetime().is_some() {
             self.begin_read(now, request, work, out);
-        } else if now.monotonic >= until {
+        } else if !self.is_patient(now, give_up) {
             self.refuse_read(request, NO_CLOCK, out);
         } else {
-            self.clockless.insert(request, (work, until));
+            self.clockless.insert(request, (work, give_up));
             self.alarms.set(now.monotonic + self.settings.retry / 4, Due::Clock(request), out);
         }
     }
@@ -304,6 +306,10 @@ impl Client {
 
     /// A shard does not serve the read.
     pub(super) fn on_refused(&mut self, now: Now, number: u64, reason: Reason, out: &mut Out) {
+        let Some(read) = self.readers.get(&number) else { return };
+        if reason == Reason::NoClock && self.is_patient(now, read.give_up) {
+            return; // It is asked again in time; a leader without a bound hands its office over.
+        }
         let Some(mut read) = self.readers.remove(&number) else { return };
         if reason != Reason::TooOld || !read.may_choose_again || now.monotonic >= read.give_up {
             return self.refuse_read(read.request, reason.text(), out);

@@ -97,10 +97,7 @@ impl Client {
     /// Begins a transaction that the application goes on with.
     pub(super) fn open_read_write(&mut self, now: Now, out: &mut Out) -> u64 {
         let txn = self.next_txn(now, None, self.settings.spanner.lifetime);
-        let number = txn.id.number;
-        self.writers.insert(number, ReadWrite::new(txn, true));
-        self.alarms.set(now.monotonic + self.settings.retry, Due::Writer(number), out);
-        number
+        self.insert(now, ReadWrite::new(txn, true), out)
     }
 
     /// Begins a transaction that is one request.
@@ -114,10 +111,15 @@ impl Client {
     }
 
     fn start(&mut self, now: Now, new: ReadWrite, out: &mut Out) {
+        let number = self.insert(now, new, out);
+        self.read(now, number, out);
+    }
+
+    fn insert(&mut self, now: Now, new: ReadWrite, out: &mut Out) -> u64 {
         let number = new.txn.id.number;
         self.writers.insert(number, new);
         self.alarms.set(now.monotonic + self.settings.retry, Due::Writer(number), out);
-        self.read(now, number, out);
+        number
     }
 
     /// The application goes on with its transaction.
@@ -367,7 +369,9 @@ impl Client {
             open.stage = Stage::Lost(reason);
             return;
         }
-        if !reason.is_passing() || now.monotonic >= open.give_up {
+        let give_up = open.give_up;
+        let clockless = reason == Reason::NoClock && self.is_patient(now, give_up);
+        if !(reason.is_passing() || clockless) || now.monotonic >= give_up {
             return self.drop_writer(number, Outcome::Aborted(reason.text()), out);
         }
         let Some(old) = self.writers.remove(&number) else { return };
@@ -376,7 +380,12 @@ impl Client {
         let mut new = ReadWrite::new(txn, false);
         (new.request, new.work, new.give_up) = (old.request, old.work, old.give_up);
         new.rounds = old.rounds;
-        self.start(now, new, out);
+        if clockless {
+            // The leader hands its office over: begins when the alarm comes.
+            self.insert(now, new, out);
+        } else {
+            self.start(now, new, out);
+        }
     }
 
     /// Tells the shards that have locks of a transaction that it is given up, if nobody was asked to commit it.
@@ -415,6 +424,7 @@ impl Client {
             }
             Stage::Open if late || now.wall >= open.txn.until => self.lose(now, number, Reason::Late, out),
             Stage::Lost(_) => {}
+            Stage::Open if !open.interactive && !open.is_reading() => self.read(now, number, out),
             Stage::Open | Stage::Committing { .. } => {
                 open.attempt += 1;
                 self.ask_again(number, out);

@@ -25,6 +25,8 @@ pub struct Replica {
     pub(super) settings: Settings,
     pub(super) log: Log<Shard>,
     pub(super) lead: Leader,
+    /// The last term of its own of which the log was told.
+    pub(super) announced: Option<Ballot>,
     /// Reads of what this replica holds.
     pub(super) local: BTreeMap<TxnId, Waiting>,
     /// Where the leaders of other partitions were last heard.
@@ -65,6 +67,7 @@ pub(super) struct Counters {
     pub(super) in_doubt: u64,
     pub(super) fast_reply: u64,
     pub(super) skipped: u64,
+    pub(super) awaited: u64,
     pub(super) slow_reply: u64,
     pub(super) blocked_read: u64,
     pub(super) local_read: u64,
@@ -88,6 +91,7 @@ impl Replica {
             log,
             settings,
             lead: Leader::default(),
+            announced: None,
             local: BTreeMap::new(),
             leaders: BTreeMap::new(),
             nearest_first: place.nearest_first,
@@ -346,6 +350,7 @@ impl machine::Replica for Replica {
             ("in_doubt", c.in_doubt),
             ("fast_reply", c.fast_reply),
             ("skipped", c.skipped),
+            ("awaited", c.awaited),
             ("slow_reply", c.slow_reply),
             ("blocked_read", c.blocked_read),
             ("local_read", c.local_read),

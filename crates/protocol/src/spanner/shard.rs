@@ -352,6 +352,7 @@ impl StateMachine for Shard {
     type Command = Command;
     type Fact = Fact;
     type Answer = Applied;
+    const NEEDS_CLOCK: bool = true;
 
     fn apply(&mut self, _: Slot, command: &Command, leading: bool) -> Option<Applied> {
         if command.term < self.clocks.term {

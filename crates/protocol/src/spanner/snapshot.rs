@@ -84,7 +84,7 @@ impl Replica {
         for txn in &in_the_way {
             let Some(pending) = self.lead.pending.get_mut(txn) else { continue };
             if must_see(pending) {
-                pending.blocks.insert(id);
+                self.counters.awaited += u64::from(pending.blocks.insert(id));
                 blocked = true;
             }
         }

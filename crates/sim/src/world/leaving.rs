@@ -78,20 +78,21 @@ impl<E: Engine> World<E> {
 
     fn transmit(&mut self, node: usize, from: Address, to: Address, message: E::Message) {
         let Some(target) = self.node_at(to) else { return };
+        let earliest = self.nodes[node].now(self.time).truetime().map(|time| time.earliest);
+        let envelope = Envelope { from, to, message, earliest };
         if let Some(interceptor) = &mut self.interceptor {
-            let envelope = Envelope { from, to, message };
             match interceptor(&envelope) {
                 Fate::Pass => self.travel(node, target, envelope),
                 Fate::Hold => self.held.push(envelope),
                 Fate::Lose => {}
             }
         } else {
-            self.travel(node, target, Envelope { from, to, message });
+            self.travel(node, target, envelope);
         }
     }
 
     fn travel(&mut self, node: usize, target: usize, envelope: Envelope<E::Message>) {
-        let Envelope { from, to, message } = envelope;
+        let Envelope { from, to, message, earliest } = envelope;
         let work = match self.conduct.cpu {
             Some(cpu) if node != target => cpu.of_message(&message),
             _ => 0,
@@ -103,10 +104,10 @@ impl<E: Engine> World<E> {
         // A message inside a node dies with the node's life; one on the network may meet the next life.
         let life = (node == target).then(|| self.nodes[node].life);
         if let Some(second) = second {
-            let input = Input::Message { from, to, message: message.clone(), digest, work };
+            let input = Input::Message { from, to, message: message.clone(), earliest, digest, work };
             self.queue.push(second, Happening::Input { node: target, life, input });
         }
-        let input = Input::Message { from, to, message, digest, work };
+        let input = Input::Message { from, to, message, earliest, digest, work };
         self.queue.push(first, Happening::Input { node: target, life, input });
     }
 

@@ -16,7 +16,7 @@ pub use cpu::CpuCost;
 pub use network::{Mishaps, Weather};
 pub use shape::Shape;
 
-use meridian_protocol::clock::Micros;
+use meridian_protocol::clock::{Heard, Micros, Vouched};
 use meridian_protocol::machine::{Client, Completion, Engine, Place, Replica, Request, RequestId, Status};
 use meridian_protocol::topology::{Address, Region, ReplicaId};
 use network::Network;
@@ -79,6 +79,8 @@ pub struct Envelope<M> {
     pub to: Address,
     /// What it says.
     pub message: M,
+    /// The earliest that the time could be when it was sent, if its sender's clock is trusted.
+    pub earliest: Option<Micros>,
 }
 
 /// What becomes of a message that an [`World::intercept`]or has seen.
@@ -152,6 +154,7 @@ impl<E: Engine> World<E> {
                 barrier: node::Barrier::default(),
                 busy_until: 0,
                 clock: Clock::right(),
+                vouched: Vouched::default(),
                 last_request: 0,
             })
             .collect();
@@ -291,7 +294,7 @@ impl<E: Engine> World<E> {
 
     /// The node's wall clock in ms, as a front door reads it for a command's time of expiry.
     pub fn wall_ms(&self, node: usize) -> u64 {
-        self.nodes[node].clock.now(self.time).wall_ms()
+        self.nodes[node].clock.wall(self.time) / 1_000
     }
 
     /// How often a node has started again.
@@ -380,7 +383,7 @@ impl<E: Engine> World<E> {
             self.nodes[node].replicas.push(Hosted::new(replica));
         }
         for index in 0..self.nodes[node].replicas.len() {
-            let now = self.nodes[node].clock.now(self.time);
+            let now = self.nodes[node].now(self.time);
             self.nodes[node].replicas[index].machine.start(now, &mut self.buffers.replica);
             self.after_replica(node, index);
         }
@@ -422,6 +425,11 @@ impl<E: Engine> World<E> {
         self.buried.iter().copied().chain(counted).collect()
     }
 
+    /// How often nodes, in their present lives, have found another's clock to contradict their own.
+    pub fn contradicted(&self) -> u64 {
+        self.nodes.iter().map(|node| node.vouched.contradicted()).sum()
+    }
+
     /// Shows every message to `interceptor` before it travels, also those inside a node.
     pub fn intercept(&mut self, interceptor: impl FnMut(&Envelope<E::Message>) -> Fate + 'static) {
         self.interceptor = Some(Box::new(interceptor));
@@ -436,7 +444,8 @@ impl<E: Engine> World<E> {
     pub fn deliver(&mut self, envelope: Envelope<E::Message>) {
         let Some(node) = self.node_at(envelope.to) else { return };
         let (message, digest) = self.through_codec(envelope.message);
-        let input = Input::Message { from: envelope.from, to: envelope.to, message, digest, work: 0 };
+        let Envelope { from, to, .. } = envelope;
+        let input = Input::Message { from, to, message, earliest: envelope.earliest, digest, work: 0 };
         self.queue.push(self.time, Happening::Input { node, life: None, input });
     }
 
@@ -470,7 +479,10 @@ impl<E: Engine> World<E> {
             return;
         }
         match input {
-            Input::Message { from, to, message, digest, .. } => self.receive(node, from, to, message, digest),
+            Input::Message { from, to, message, earliest, digest, .. } => {
+                self.hear(node, from, earliest);
+                self.receive(node, from, to, message, digest);
+            }
             Input::Begin { slot, id, request } => self.begin(node, slot, id, request),
             Input::Wake(machine) => self.wake(node, machine),
             Input::Committed => self.committed(node),
@@ -478,8 +490,19 @@ impl<E: Engine> World<E> {
         }
     }
 
+    /// A node learns what another one's clock says.
+    fn hear(&mut self, node: usize, from: Address, earliest: Option<Micros>) {
+        let (Some(earliest), Some(other)) = (earliest, self.node_at(from)) else { return };
+        let now = self.nodes[node].now(self.time);
+        if self.nodes[node].vouched.hear(&now, other as u16, earliest) != Heard::Agrees {
+            let told =
+                format_args!("node {}'s clock and node {}'s contradict each other", other + 1, node + 1);
+            self.trace.tell(self.time, told);
+        }
+    }
+
     fn begin(&mut self, node: usize, slot: usize, id: RequestId, request: Request) {
-        let now = self.nodes[node].clock.now(self.time);
+        let now = self.nodes[node].now(self.time);
         self.nodes[node].clients[slot].machine.begin(now, id, request, &mut self.buffers.client);
         self.after_client(node, slot);
     }
@@ -491,7 +514,7 @@ impl<E: Engine> World<E> {
         self.trace.address(to);
         self.trace.word(digest);
         self.trace.tell(self.time, format_args!("{from:?} -> {to:?}: {message:?}"));
-        let now = self.nodes[node].clock.now(self.time);
+        let now = self.nodes[node].now(self.time);
         match to {
             Address::Replica(id) => {
                 let index = self.shape.index_on_node(id);
@@ -509,7 +532,7 @@ impl<E: Engine> World<E> {
     }
 
     fn wake(&mut self, node: usize, machine: Machine) {
-        let now = self.nodes[node].clock.now(self.time);
+        let now = self.nodes[node].now(self.time);
         match machine {
             Machine::Replica(index) => {
                 if !self.alarm_rings(node, machine) {

@@ -2,7 +2,7 @@
 
 use super::Machine;
 use super::cpu::Nanos;
-use meridian_protocol::clock::{Micros, Now};
+use meridian_protocol::clock::{Micros, Now, Vouched};
 use meridian_protocol::machine::{Completion, Effects, Engine, Record, Request, RequestId};
 use meridian_protocol::topology::{Address, ClientId, Region};
 use std::collections::BTreeMap;
@@ -33,6 +33,8 @@ pub(crate) struct Node<E: Engine> {
     /// Until when it works on what it has taken on, in ns of virtual time.
     pub(crate) busy_until: Nanos,
     pub(crate) clock: Clock,
+    /// What this life has learned of true time.
+    pub(crate) vouched: Vouched,
     /// The last request's number; requests of a node only grow.
     pub(crate) last_request: u64,
 }
@@ -40,8 +42,9 @@ pub(crate) struct Node<E: Engine> {
 /// What a node takes in.
 #[derive(Clone, Debug)]
 pub(crate) enum Input<M> {
-    /// A message, the digest of its bytes, and the work of taking it in.
-    Message { from: Address, to: Address, message: M, digest: u64, work: Nanos },
+    /// A message, the earliest that its sender's clock said the time could be, the digest of its bytes, and the work of
+    /// taking it in.
+    Message { from: Address, to: Address, message: M, earliest: Option<Micros>, digest: u64, work: Nanos },
     /// A request to the client machine in a slot.
     Begin { slot: usize, id: RequestId, request: Request },
     /// The time for which a machine had set its alarm has come.
@@ -166,12 +169,9 @@ impl Clock {
         *self = Self { skew, set: time, drift_ppm: 0, uncertainty, ..*self };
     }
 
-    pub(crate) fn now(&self, time: Micros) -> Now {
-        Now {
-            monotonic: time + self.monotonic,
-            wall: (EPOCH + time).saturating_add_signed(self.ahead(time)),
-            uncertainty: self.uncertainty,
-        }
+    /// What the wall clock shows at a true time since the run's start.
+    pub(crate) fn wall(&self, time: Micros) -> Micros {
+        (EPOCH + time).saturating_add_signed(self.ahead(time))
     }
 
     /// By how much the wall clock is ahead of true time.
@@ -191,6 +191,12 @@ impl Clock {
 }
 
 impl<E: Engine> Node<E> {
+    /// The node's reading of its clocks.
+    pub(crate) fn now(&mut self, time: Micros) -> Now {
+        let Clock { monotonic, uncertainty, .. } = self.clock;
+        self.vouched.reading(time + monotonic, self.clock.wall(time), uncertainty)
+    }
+
     pub(crate) fn client_id(&self, slot: u32) -> ClientId {
         ClientId::new(self.number, self.life, slot)
     }
@@ -211,6 +217,7 @@ impl<E: Engine> Node<E> {
         self.replicas.clear();
         self.clients.clear();
         self.attached.clear();
+        self.vouched = Vouched::default();
         let barrier = std::mem::take(&mut self.barrier);
         let torn = barrier.committing.map_or(Vec::new(), |batch| batch.records);
         self.store(torn.into_iter().take(survivors));

@@ -136,6 +136,7 @@ fn two_commands_a_crash_and_a_recovery_on_epaxos() {
     let explored = epaxos(Settings::default(), &bounds(Some(0), [0, 0, 1], 200_000)).unwrap();
     println!("epaxos, a crash and a recovery: {explored:?}");
     assert!(explored.exhausted);
+    assert!(explored.states > MANY, "a wake takes nothing up: {explored:?}");
 }
 
 /// As many orders as fit into a short time; the next test tries all.
@@ -143,6 +144,7 @@ fn two_commands_a_crash_and_a_recovery_on_epaxos() {
 fn two_commands_a_crash_and_a_recovery_on_gryff() {
     let explored = gryff(&bounds(Some(0), [0, 0, 1], states(50_000))).unwrap();
     println!("gryff, a crash and a recovery: {explored:?}");
+    assert!(explored.states > MANY, "a wake takes nothing up: {explored:?}");
 }
 
 #[test]
@@ -159,7 +161,11 @@ fn two_commands_a_crash_and_a_recovery_on_gryff_in_all_orders() {
 fn two_commands_a_crash_and_two_recoveries_on_epaxos() {
     let explored = epaxos(Settings::default(), &bounds(Some(0), [0, 1, 1], states(50_000))).unwrap();
     println!("epaxos, a crash and two recoveries: {explored:?}");
+    assert!(explored.states > MANY, "a wake takes nothing up: {explored:?}");
 }
+
+/// Without a recovery there are a few hundred states.
+const MANY: usize = 10_000;
 
 /// Where not all can be tried in the time of a test: up to `MERIDIAN_STATES` states.
 fn states(default: usize) -> usize {

@@ -6,8 +6,9 @@
 
 use super::REGIONS;
 use meridian_protocol::clock::Micros;
+use meridian_protocol::machine::OpId;
 use meridian_protocol::multipaxos::log::{Entry, LogSettings, Message as LogMessage, Slot};
-use meridian_protocol::multipaxos::message::{Command, OpId, Outcome, Work};
+use meridian_protocol::multipaxos::message::{Command, Outcome, Work};
 use meridian_protocol::multipaxos::{Message, MultiPaxos, Replica};
 use meridian_protocol::object::{Action, Answer, Command as Update, Reply};
 use meridian_protocol::registry::Settings;

@@ -4,12 +4,16 @@
 mod schedules;
 
 mod causal;
+mod clocks;
 mod epaxos;
+mod locality;
 mod log;
+mod one_round;
 mod registers;
 mod rmws;
 mod sessions;
 mod spanner;
+mod transactions;
 
 use meridian_protocol::gryff::Gryff;
 use meridian_protocol::registry::Settings;

@@ -2,8 +2,8 @@
 
 use crate::gryff;
 use crate::schedules::{
-    self, Sent, append, is_accept, is_consensus, is_pre_accept, is_write2, judged, no_comparison, redirected,
-    set, step_of, text,
+    self, append, is_accept, is_commit, is_consensus, is_pre_accept, is_write2, judged, no_comparison,
+    redirected, set, text,
 };
 use meridian_check::Model;
 use meridian_protocol::gryff::Message;
@@ -12,10 +12,6 @@ use meridian_protocol::machine::Outcome;
 use meridian_protocol::object::{Answer, Reply};
 use meridian_sim::Plan;
 use meridian_sim::script::{Script, Setting, from_region, to_region};
-
-fn is_commit(m: &Sent) -> bool {
-    matches!(step_of(m), Some(Step::Commit { .. }))
-}
 
 #[test]
 fn an_rmw_answers_when_a_quorum_has_executed_it() {

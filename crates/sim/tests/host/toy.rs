@@ -3,11 +3,11 @@
 
 use bytes::Bytes;
 use meridian_protocol::clock::{Micros, Now};
-use meridian_protocol::gryff::carstamp::{Carstamp, Held};
 use meridian_protocol::machine::{
     Client, Completion, Cost, Effects, Engine, Outcome, Place, Record, Replica, Request, RequestId, Status,
 };
 use meridian_protocol::object::{Action, Answer, Class, apply};
+use meridian_protocol::registers::carstamp::{Carstamp, Held};
 use meridian_protocol::topology::{Address, ClientId, Region, ReplicaId, key_hash};
 use meridian_protocol::wire;
 use minicbor::{Decode, Encode};

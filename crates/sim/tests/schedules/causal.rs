@@ -4,7 +4,7 @@ use super::{Played, set, text};
 use meridian_check::{Model, Verdict};
 use meridian_protocol::causal::{Causal, Message};
 use meridian_protocol::history::Kind;
-use meridian_protocol::machine::{Engine, Level};
+use meridian_protocol::machine::{Engine, Level, Outcome};
 use meridian_protocol::topology::{Address, Group, Region, ReplicaId};
 use meridian_sim::script::{Operation, Script, Session, Setting, to_region};
 use meridian_sim::world::Envelope;
@@ -41,7 +41,12 @@ pub(crate) fn rot<E: Engine>(script: &mut Script<E>, session: Session, keys: &[&
 }
 
 /// Begins an operation at a level.
-fn at(script: &mut Script<Causal>, session: Session, key: &str, (plan, level): (Plan, Level)) -> Operation {
+pub(crate) fn at(
+    script: &mut Script<Causal>,
+    session: Session,
+    key: &str,
+    (plan, level): (Plan, Level),
+) -> Operation {
     script.begin_with(session, Kind::Op, Some(level), Step::Act(key.to_string(), plan))
 }
 
@@ -136,7 +141,7 @@ pub(crate) fn restart_before_the_next_heartbeat(engine: Causal) -> Played {
     judged(&script, Model::CausalRot)
 }
 
-fn attach(script: &mut Script<Causal>, session: Session, region: u8) {
+pub(crate) fn attach(script: &mut Script<Causal>, session: Session, region: u8) {
     let Address::Client(_, id) = script.address(session) else { unreachable!("a session is a client") };
     script.world().attach(usize::from(id.node()) - 1, id.slot(), Region(region));
 }
@@ -211,4 +216,17 @@ pub(crate) fn write_over_a_faster_clock(engine: Causal, level: Level) -> Script<
         script.finish(read);
     }
     script
+}
+
+/// A session writes a key and reads it at once.
+pub(crate) fn read_of_the_own_write(engine: Causal) -> Played {
+    let mut script = Script::new(engine, setting(3, 1));
+    script.run_for(300_000);
+    let session = script.session(0);
+    script.run(session, "x", &set("1"));
+    let read = at(&mut script, session, "x", (Plan::Get, Level::ReadYourWrites));
+    match script.finish(read).outcome {
+        Outcome::Answer(_) => judged(&script, Model::TccClosed),
+        other => Err(format!("the session's read of what it has written ended {other:?}")),
+    }
 }

@@ -6,6 +6,7 @@ pub(crate) mod causal;
 pub(crate) mod cc_lo;
 pub(crate) mod epaxos;
 pub(crate) mod multipaxos;
+pub(crate) mod one_round;
 pub(crate) mod spanner;
 
 use meridian_check::{Model, Verdict};
@@ -194,7 +195,7 @@ pub(crate) fn one_execution(engine: Gryff) -> Played {
     let mut script = Script::new(engine, Setting::equidistant(3, 100));
     no_comparison(&mut script);
     let (p1, p2) = (script.session(0), script.session(1));
-    let commits = script.hold(|m| matches!(step_of(m), Some(Step::Commit { .. })));
+    let commits = script.hold(is_commit);
     let rmw = script.begin(p1, "x", &append("a"));
     script.run_for(400_000);
     let answered = script.outcome(rmw).is_some();
@@ -366,6 +367,10 @@ pub(crate) fn two_outcomes_at_two_ballots(engine: Gryff) -> Played {
 
 pub(crate) fn is_pre_accept(m: &Sent) -> bool {
     matches!(step_of(m), Some(Step::PreAccept { .. }))
+}
+
+pub(crate) fn is_commit(m: &Sent) -> bool {
+    matches!(step_of(m), Some(Step::Commit { .. } | Step::Final))
 }
 
 pub(crate) fn is_accept(m: &Sent) -> bool {

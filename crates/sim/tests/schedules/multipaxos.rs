@@ -47,7 +47,7 @@ pub(crate) fn counter(script: &mut Script<MultiPaxos>, region: u8, name: &str) -
 
 fn between(from: u8, to: u8, message: LogMessage) -> Sent {
     let address = |region| Address::Replica(replica(region));
-    Envelope { from: address(from), to: address(to), message: Message::Log(message) }
+    Envelope { from: address(from), to: address(to), message: Message::Log(message), earliest: None }
 }
 
 pub(crate) fn log_message(sent: &Sent) -> Option<&LogMessage> {

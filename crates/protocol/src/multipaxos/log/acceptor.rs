@@ -140,7 +140,7 @@ impl<S: StateMachine> Log<S> {
         }
         let old = old.map_or(0, |old| size(&old.entry) as u64);
         self.bytes = self.bytes + size(&accepted.entry) as u64 - old;
-        out.records.push(Record::Accepted(slot, Some(accepted.clone())));
+        out.store(|| Record::Accepted(slot, Some(accepted.clone())));
         self.entries.insert(slot, accepted);
     }
 
@@ -236,7 +236,7 @@ impl<S: StateMachine> Log<S> {
         self.counters.truncation += 1;
         self.floor = self.floor.max(slot);
         self.bytes -= size(&accepted.entry) as u64;
-        out.records.push(Record::Accepted(slot, None));
+        out.store(|| Record::Accepted(slot, None));
     }
 
     /// Sends to all others.

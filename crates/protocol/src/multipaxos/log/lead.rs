@@ -24,7 +24,7 @@ pub(super) struct Leading<C> {
     barrier: Slot,
     pub(super) heartbeat_at: Micros,
     followers: BTreeMap<Region, Follower>,
-    /// When the preferred region may be asked (again) to take over.
+    /// When another replica may be asked (again) to take over.
     hand_over_at: Micros,
     /// It was asked in this term: the lease is no longer used.
     has_consented: bool,
@@ -41,6 +41,8 @@ struct Follower {
     lease_until: Micros,
     /// The shortest time from a heartbeat to its answer.
     round_trip: Option<Micros>,
+    /// When it answered last, it trusted a bound on its clock.
+    has_clock: bool,
 }
 
 /// Without the times.
@@ -87,7 +89,7 @@ impl<S: StateMachine> Log<S> {
             barrier: top + 1,
             heartbeat_at: now.monotonic,
             followers: self.others().map(|region| (region, follower)).collect(),
-            hand_over_at: now.monotonic + 2 * self.settings.election,
+            hand_over_at: now.monotonic,
             has_consented: false,
         });
         let mut open: VecDeque<_> = (next..=top)
@@ -257,9 +259,11 @@ impl<S: StateMachine> Log<S> {
         self.hear(now, from, progress);
         if let Role::Leading(leading) = &mut self.role
             && let Some(follower) = leading.followers.get_mut(&from)
-            && let Some(took) = now.monotonic.checked_sub(sent).filter(|_| sent > 0)
         {
-            follower.round_trip = Some(follower.round_trip.map_or(took, |least| least.min(took)));
+            follower.has_clock = sent > 0;
+            if let Some(took) = now.monotonic.checked_sub(sent).filter(|_| sent > 0) {
+                follower.round_trip = Some(follower.round_trip.map_or(took, |least| least.min(took)));
+            }
         }
         // A sixteenth less than what the other gives, for clocks that do not run at quite the same rate. The other
         // began to count when the heartbeat arrived, this one when it was sent.
@@ -331,19 +335,33 @@ impl<S: StateMachine> Log<S> {
         self.resend_at = now.monotonic + self.retry;
     }
 
-    /// Asks the replica in the preferred region to take over when it has been well for some time.
+    /// Asks the replica in the preferred region to take over when it has been well for some time; any that is fit, if this
+    /// one is not.
     fn hand_over(&mut self, now: Now, out: &mut Out<S>) {
-        let wait = 2 * self.settings.election;
+        let election = self.settings.election;
         let (preferred, floor, commit) = (self.preferred, self.floor, self.commit);
         let Role::Leading(leading) = &mut self.role else { return };
-        let Some(follower) = leading.followers.get(&preferred) else { return };
-        let well = now.monotonic <= follower.heard + self.settings.election
-            && follower.since.max(leading.since) + wait <= now.monotonic
-            && follower.progress.commit >= floor;
-        if well && commit >= leading.barrier && leading.hand_over_at <= now.monotonic {
-            leading.hand_over_at = now.monotonic + 2 * wait;
-            leading.has_consented = true;
-            out.sends.push((preferred, Message::TakeOver { ballot: leading.ballot }));
+        if commit < leading.barrier || now.monotonic < leading.hand_over_at {
+            return;
         }
+        let may_lead = |follower: &Follower| {
+            let heard = now.monotonic <= follower.heard + election;
+            heard && follower.progress.commit >= floor && (follower.has_clock || !S::NEEDS_CLOCK)
+        };
+        let settled = |follower: &Follower| follower.since.max(leading.since) + 2 * election <= now.monotonic;
+        let well =
+            leading.followers.get(&preferred).is_some_and(|follower| may_lead(follower) && settled(follower));
+        let next = if well {
+            Some(preferred)
+        } else if Self::is_fit(now) {
+            None
+        } else {
+            let fit = leading.followers.iter().filter(|(_, follower)| may_lead(follower));
+            fit.min_by_key(|(_, follower)| follower.round_trip).map(|(region, _)| *region)
+        };
+        let Some(next) = next else { return };
+        leading.hand_over_at = now.monotonic + if well { 4 } else { 1 } * election;
+        leading.has_consented = true;
+        out.sends.push((next, Message::TakeOver { ballot: leading.ballot }));
     }
 }

@@ -96,6 +96,8 @@ pub trait StateMachine: Clone {
     type Fact: Wire + machine::Record;
     /// What applying a command tells the leader.
     type Answer: Debug;
+    /// Whether a leader needs a trusted bound on its clock to be of use.
+    const NEEDS_CLOCK: bool = false;
 
     /// Applies a chosen command: a function of the state, the slot and the command. `leading` says whether an answer
     /// is of use to anybody; it must not change what the state becomes.
@@ -167,11 +169,22 @@ pub struct Out<S: StateMachine> {
     pub records: Vec<RecordOf<S>>,
     /// What applying told, if this replica leads.
     pub answers: Vec<S::Answer>,
+    /// As in [`machine::Effects`].
+    pub keeps_records: bool,
+}
+
+impl<S: StateMachine> Out<S> {
+    /// Stores a record, if records are kept.
+    fn store(&mut self, record: impl FnOnce() -> RecordOf<S>) {
+        if self.keeps_records {
+            self.records.push(record());
+        }
+    }
 }
 
 impl<S: StateMachine> Default for Out<S> {
     fn default() -> Self {
-        Self { sends: Vec::new(), records: Vec::new(), answers: Vec::new() }
+        Self { sends: Vec::new(), records: Vec::new(), answers: Vec::new(), keeps_records: true }
     }
 }
 
@@ -320,7 +333,7 @@ impl<S: StateMachine> Log<S> {
             self.lent = Some((Ballot::default(), now.monotonic + self.settings.lease));
         }
         self.set_election_alarm(now);
-        if self.own == self.preferred {
+        if self.own == self.preferred && Self::is_fit(now) {
             self.canvass(now, None, out);
         }
     }
@@ -461,10 +474,17 @@ impl<S: StateMachine> Log<S> {
         (0..self.regions).map(Region).filter(move |region| *region != own)
     }
 
-    /// At random, so that replicas do not stand against each other for ever.
+    /// At random, so that replicas do not stand against each other for ever. One that is not fit to lead lets the others
+    /// go first.
     fn set_election_alarm(&mut self, now: Now) {
         let election = self.settings.election.max(4);
-        self.election_at = now.monotonic + election + self.rng.random_range(0..election);
+        let later = if Self::is_fit(now) { 0 } else { 2 * election };
+        self.election_at = now.monotonic + later + election + self.rng.random_range(0..election);
+    }
+
+    /// Whether the state machine has use for a leader whose node has this clock.
+    fn is_fit(now: Now) -> bool {
+        !S::NEEDS_CLOCK || now.uncertainty.is_some()
     }
 
     fn see(&mut self, ballot: Ballot) {

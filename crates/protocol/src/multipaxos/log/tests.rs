@@ -106,7 +106,7 @@ impl Cluster {
         let logs = (0..regions).map(|own| make(&settings, regions, own, Vec::new())).collect();
         let mut cluster = Self {
             settings,
-            now: Now { monotonic: 10_000_000, wall: 0, uncertainty: Some(0) },
+            now: Now { monotonic: 10_000_000, wall: 0, uncertainty: Some(0), passed: 0 },
             logs,
             records: vec![BTreeMap::new(); usize::from(regions)],
             wire: VecDeque::new(),
@@ -290,7 +290,7 @@ struct Alone(Log<Numbers>, Now);
 impl Alone {
     fn new(settings: &LogSettings) -> Self {
         let mut log = make(settings, 3, 2, Vec::new());
-        let now = Now { monotonic: 10_000_000, wall: 0, uncertainty: Some(0) };
+        let now = Now { monotonic: 10_000_000, wall: 0, uncertainty: Some(0), passed: 0 };
         log.start(now, &mut Out::default());
         Self(log, now)
     }
@@ -344,7 +344,7 @@ fn much_is_promised_in_parts_that_leave_no_gap() {
     for slot in 1..=60_000 {
         log.accept(slot, Accepted { ballot: ballot(1, 1), entry: Entry::Command(slot) }, &mut Out::default());
     }
-    let now = Now { monotonic: 10_000_000, wall: 0, uncertainty: None };
+    let now = Now { monotonic: 10_000_000, wall: 0, uncertainty: None, passed: 0 };
     let mut out = Out::default();
     log.on_message(now, Region(1), prepare(2, 1, 10, None), &mut out);
     let mut next = 10;

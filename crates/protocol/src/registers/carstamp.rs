@@ -3,6 +3,7 @@
 use crate::history::Witness;
 use crate::object::{State, Version};
 use crate::topology::ClientId;
+use bytes::Bytes;
 use minicbor::{Decode, Encode};
 use std::fmt;
 
@@ -66,6 +67,18 @@ pub struct Held {
     /// Its place in the key's order.
     #[n(1)]
     pub carstamp: Carstamp,
+}
+
+/// A version of a named key.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct Keyed {
+    /// The key.
+    #[n(0)]
+    #[cbor(with = "crate::wire::blob")]
+    pub key: Bytes,
+    /// The version.
+    #[n(1)]
+    pub held: Held,
 }
 
 #[cfg(test)]

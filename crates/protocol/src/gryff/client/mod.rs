@@ -4,21 +4,31 @@
 //! Writes are coordinated here and not at a replica, so that a replica's death never leaves a write in doubt that
 //! another could have finished: only this machine knows whether its second phase has begun.
 
-use super::Gryff;
-use super::carstamp::{Carstamp, Held};
+mod passing;
+mod reads;
+mod settle;
+mod writes;
+
 use super::instance::Operation;
-use super::message::{Keyed, Listed, Message, OpId};
+use super::message::Message;
 use super::read::Read;
-use super::{Consistency, answer_read};
+use super::{Consistency, Gryff};
 use crate::alarms::Alarms;
 use crate::clock::{Micros, Now};
-use crate::machine::{self, Completion, Cost, Effects, NO_TRANSACTIONS, Outcome, Place, Request, RequestId};
-use crate::object::{Action, Answer, Class, Command, State, TypeName, Version, apply};
-use crate::planted::Planted;
+use crate::machine::{
+    self, Completion, Cost, Effects, NO_TRANSACTIONS, OpId, Outcome, Place, Request, RequestId,
+};
+use crate::object::{Action, Answer, Class, Command};
+use crate::registers::carstamp::{Held, Keyed};
+use crate::registers::listing::{Listed, merge_pages};
 use crate::results::Lanes;
-use crate::topology::{Address, ClientId, Region, RegionSet, ReplicaId, key_hash};
+use crate::topology::{Address, ClientId, Region, RegionSet, ReplicaId};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Why an operation was given up for want of a clock.
+const UNPASSED: &str =
+    "no node whose clock has a trusted bound could be asked whether its timestamp has passed";
 
 type Out = Effects<Message, Completion>;
 
@@ -40,6 +50,15 @@ pub struct Client {
     unsettled: BTreeMap<Bytes, Unsettled>,
     /// Requests that wait for that.
     waiting: BTreeSet<RequestId>,
+    /// The largest timestamp that this session has read, where timestamps are of clocks (RSC). What is not a write
+    /// begins when it has passed.
+    seen: u64,
+    /// Requests that wait for a timestamp to pass.
+    passing: BTreeSet<(u64, RequestId)>,
+    /// When to look again whether one has.
+    watch: Option<Micros>,
+    /// By partition, how long a quorum takes to answer; kept for [`Writes::Auto`](crate::registry::Writes::Auto).
+    round_trips: BTreeMap<u16, Micros>,
     alarms: Alarms<Alarm>,
 }
 
@@ -49,6 +68,8 @@ enum Alarm {
     Request(RequestId),
     /// What was read of this key may have lost the proxy that was to settle it.
     Settle(Bytes),
+    /// A timestamp may have passed.
+    Passing,
 }
 
 #[derive(Clone, Debug)]
@@ -61,6 +82,8 @@ struct Op {
     began: Micros,
     /// When it left the queue of those that wait for a settled session.
     started: Micros,
+    /// When its present phase was first sent.
+    sent: Micros,
     give_up: Micros,
     /// How often the alarm has found it unfinished.
     attempt: u32,
@@ -75,6 +98,16 @@ enum Work {
     List { from: u64, count: u32, at_ms: u64 },
 }
 
+impl Work {
+    fn is_read(&self) -> bool {
+        matches!(self, Self::Act { action, .. } if action.class() == Class::Read)
+    }
+
+    fn is_write(&self) -> bool {
+        matches!(self, Self::Act { action, .. } if action.class() == Class::Write)
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Phase {
     /// Not begun: the session is not settled.
@@ -85,8 +118,10 @@ enum Phase {
     Reading(Read),
     /// Asks for carstamps.
     Write1 { replied: RegionSet, newest: u64 },
-    /// Has chosen one; from here on only this version may be sent.
-    Write2 { held: Held, answer: Answer, acked: RegionSet },
+    /// Has chosen one, in so many rounds in all; from here on only this version may be sent.
+    Write2 { held: Held, answer: Answer, rounds: u32, acked: RegionSet, refused: RegionSet },
+    /// Is over, but its timestamp has not passed.
+    Passing { outcome: Outcome, cost: Cost, since: Micros },
     /// A replica coordinates it.
     Rmw { lane: u32 },
     /// Lists keys.
@@ -112,6 +147,10 @@ impl Client {
             lanes: Lanes::default(),
             unsettled: BTreeMap::new(),
             waiting: BTreeSet::new(),
+            seen: 0,
+            passing: BTreeSet::new(),
+            watch: None,
+            round_trips: BTreeMap::new(),
             alarms: Alarms::new(),
         }
     }
@@ -152,8 +191,10 @@ impl Client {
         let id = self.op_id(request);
         let proxied = self.engine.settings.read_proxy;
         let registers_only = self.engine.registers_only;
+        let partition = self.open.get(&request).map_or(0, |op| op.partition);
+        let by_clock = self.writes_in_one_round(now, partition);
         let Some(op) = self.open.get_mut(&request) else { return };
-        op.started = now.monotonic;
+        (op.started, op.sent) = (now.monotonic, now.monotonic);
         op.attempt = 0;
         op.dependency = dependency;
         op.phase = match &op.work {
@@ -162,6 +203,10 @@ impl Client {
             Work::Act { action, .. } => match action.class() {
                 Class::Read if proxied => Phase::Proxied,
                 Class::Read => Phase::Reading(Read::direct()),
+                Class::Write if by_clock => {
+                    self.write_by_clock(now, request, out);
+                    return self.set_alarm(now, request, out);
+                }
                 Class::Write => Phase::Write1 { replied: RegionSet::default(), newest: 0 },
                 // A tombstone, whose answer is what was there just before.
                 Class::ReadModifyWrite if registers_only && is_delete(action) => {
@@ -184,7 +229,7 @@ impl Client {
         let (key, partition, dependency) = (op.key.clone(), op.partition, op.dependency.clone());
         let regions = self.regions(partition);
         match &op.phase {
-            Phase::Waiting => {}
+            Phase::Waiting | Phase::Passing { .. } => {}
             Phase::Proxied => {
                 let region = regions[op.attempt as usize % regions.len()];
                 out.send(self.replica(partition, region), Message::Read { op: id, key, dependency });
@@ -244,12 +289,14 @@ impl Client {
             return self.set_alarm(now, request, out);
         }
         let outcome = match op.phase {
+            Phase::Waiting if self.unsettled.is_empty() => Outcome::Aborted(UNPASSED),
             Phase::Waiting => Outcome::Aborted("what this session has read is not on a majority yet"),
+            Phase::Passing { .. } if op.work.is_read() => Outcome::Aborted(UNPASSED),
             Phase::Proxied | Phase::Reading(_) | Phase::Write1 { .. } | Phase::Listing { .. } => {
                 Outcome::NoQuorum
             }
             // What was sent may take effect yet, and must not be sent again in another form.
-            Phase::Write2 { .. } | Phase::Rmw { .. } => Outcome::Unknown,
+            Phase::Write2 { .. } | Phase::Rmw { .. } | Phase::Passing { .. } => Outcome::Unknown,
         };
         self.complete(now, request, outcome, Cost::default(), out);
     }
@@ -263,267 +310,11 @@ impl Client {
         let began = if op.started == 0 { now.monotonic } else { op.started };
         let waited = began.saturating_sub(op.began);
         if waited > 0 {
-            cost.waited = waited;
+            cost.waited += waited;
             cost.reason = "settling what was read before";
         }
         out.output(Completion { request, outcome, cost });
     }
-
-    // Reads.
-
-    fn on_read_reply(
-        &mut self,
-        now: Now,
-        (request, from): (RequestId, Region),
-        (held, rounds, settled): (Held, u32, bool),
-        out: &mut Out,
-    ) {
-        let Some(op) = self.open.get(&request) else { return };
-        if !matches!(op.phase, Phase::Proxied) {
-            return;
-        }
-        let key = op.key.clone();
-        self.drop_piggyback(request);
-        if !settled {
-            self.note_unsettled(now, request, key, (held.clone(), RegionSet::of(from)), out);
-        }
-        self.answer_read(now, request, &held, rounds, out);
-    }
-
-    fn answer_read(&mut self, now: Now, request: RequestId, held: &Held, rounds: u32, out: &mut Out) {
-        let Some(Op { work: Work::Act { action, at_ms }, .. }) = self.open.get(&request) else { return };
-        let answer = answer_read(held, action, *at_ms);
-        let cost = Cost { rounds, witness: Some(held.carstamp.witness()), ..Cost::default() };
-        self.complete(now, request, Outcome::Answer(answer), cost, out);
-    }
-
-    fn on_read1_reply(
-        &mut self,
-        now: Now,
-        (request, from): (RequestId, Region),
-        shown: &Held,
-        out: &mut Out,
-    ) {
-        let quorum = self.quorum();
-        let linearizable = self.engine.consistency == Consistency::Linearizable;
-        let skip_write_back = linearizable && self.engine.settings.plant.has(Planted::SkipWriteBack);
-        let Some(op) = self.open.get_mut(&request) else {
-            return self.note_holder(request, from, shown.carstamp);
-        };
-        let Phase::Reading(read) = &mut op.phase else { return };
-        read.on_reply(from, shown);
-        let just_decided = read.decide(quorum);
-        if !read.decided {
-            return;
-        }
-        if let Work::Act { action, at_ms } = &op.work
-            && is_delete(action)
-        {
-            let seen = read.newest.clone();
-            let (value, answer) = apply(&seen.value, seen.carstamp.version(), action, *at_ms);
-            return self.write(now, request, (seen.carstamp.ts, value, answer), out);
-        }
-        let rounds = if just_decided { 1 } else { 2 };
-        let (held, holders, settled) =
-            (read.newest.clone(), read.holders, read.settled(quorum) || skip_write_back);
-        let key = op.key.clone();
-        if just_decided {
-            self.drop_piggyback(request);
-        }
-        if settled {
-            self.answer_read(now, request, &held, rounds, out);
-        } else if just_decided {
-            if linearizable {
-                return self.send(request, self.op_id(request), false, out);
-            }
-            self.note_unsettled(now, request, key.clone(), (held.clone(), holders), out);
-            self.answer_read(now, request, &held, rounds, out);
-            if !self.as_published() {
-                self.send_settle(&key, out);
-            }
-        }
-    }
-
-    fn on_read2_reply(
-        &mut self,
-        now: Now,
-        (request, from): (RequestId, Region),
-        carstamp: Carstamp,
-        out: &mut Out,
-    ) {
-        let quorum = self.quorum();
-        let Some(Op { phase: Phase::Reading(read), .. }) = self.open.get_mut(&request) else {
-            self.note_holder(request, from, carstamp);
-            return self.go_on(now, out);
-        };
-        read.on_written_back(from, carstamp);
-        if read.decided && read.settled(quorum) {
-            let held = read.newest.clone();
-            self.answer_read(now, request, &held, 2, out);
-        }
-    }
-
-    // What RSC keeps.
-
-    /// Remembers that a read has returned what a quorum may lack.
-    fn note_unsettled(
-        &mut self,
-        now: Now,
-        request: RequestId,
-        key: Bytes,
-        (held, holders): (Held, RegionSet),
-        out: &mut Out,
-    ) {
-        if self.engine.settings.plant.has(Planted::DropDependency) {
-            return;
-        }
-        // Of two reads of a key the newer version counts: a quorum that holds it holds no less.
-        if self.unsettled.get(&key).is_some_and(|other| other.held.carstamp >= held.carstamp) {
-            return;
-        }
-        let op = self.op_id(request);
-        if self.unsettled.insert(key.clone(), Unsettled { op, held, holders }).is_none() {
-            self.alarms.set(now.monotonic + self.engine.settings.retry, Alarm::Settle(key), out);
-        }
-    }
-
-    /// Writes back what was read to the replicas not known to hold it.
-    fn send_settle(&self, key: &Bytes, out: &mut Out) {
-        if let Some(Unsettled { op, held, holders }) = self.unsettled.get(key) {
-            let keyed = Keyed { key: key.clone(), held: held.clone() };
-            let partition = self.place.group.partition_of(key);
-            self.send_phase(partition, false, *holders, &Message::Read2 { op: *op, keyed }, out);
-        }
-    }
-
-    fn on_settle_alarm(&mut self, now: Now, key: Bytes, out: &mut Out) {
-        if self.unsettled.contains_key(&key) {
-            self.send_settle(&key, out);
-            self.alarms.set(now.monotonic + self.engine.settings.retry, Alarm::Settle(key), out);
-        }
-    }
-
-    fn unsettled_key(&self, request: RequestId) -> Option<Bytes> {
-        let entry = self.unsettled.iter().find(|(_, unsettled)| unsettled.op.request == request);
-        entry.map(|(key, _)| key.clone())
-    }
-
-    /// Counts a replica that shows what was read, or a newer version.
-    fn note_holder(&mut self, request: RequestId, from: Region, carstamp: Carstamp) {
-        if let Some(key) = self.unsettled_key(request)
-            && let Some(unsettled) = self.unsettled.get_mut(&key)
-            && carstamp >= unsettled.held.carstamp
-        {
-            unsettled.holders.insert(from);
-        }
-    }
-
-    fn on_settled(&mut self, now: Now, request: RequestId, carstamp: Carstamp, out: &mut Out) {
-        if let Some(key) = self.unsettled_key(request)
-            && self.unsettled[&key].held.carstamp <= carstamp
-        {
-            self.unsettled.remove(&key);
-        }
-        self.go_on(now, out);
-    }
-
-    /// Forgets what is settled, and begins what has waited for that.
-    fn go_on(&mut self, now: Now, out: &mut Out) {
-        let quorum = self.quorum();
-        self.unsettled.retain(|_, unsettled| unsettled.holders.len() < quorum);
-        if self.unsettled.is_empty() {
-            for request in std::mem::take(&mut self.waiting) {
-                self.start(now, request, out);
-            }
-        }
-    }
-
-    /// Whether a request may begin: with the published rule also if what is unsettled can be sent along.
-    fn may_begin(&self, op: &Op) -> bool {
-        if self.unsettled.is_empty() {
-            return true;
-        }
-        let along = || self.unsettled.keys().all(|key| self.place.group.partition_of(key) == op.partition);
-        self.as_published() && self.unsettled.len() == 1 && matches!(op.work, Work::Act { .. }) && along()
-    }
-
-    fn piggyback(&self) -> Option<Box<Keyed>> {
-        let (key, unsettled) = self.unsettled.first_key_value()?;
-        Some(Box::new(Keyed { key: key.clone(), held: unsettled.held.clone() }))
-    }
-
-    /// The published rule: what was sent along counts as settled once the first phase has its quorum.
-    fn drop_piggyback(&mut self, request: RequestId) {
-        let Some(sent) = self.open.get_mut(&request).and_then(|op| op.dependency.take()) else {
-            return;
-        };
-        let Keyed { key, held } = &*sent;
-        if self.unsettled.get(key).is_some_and(|unsettled| unsettled.held.carstamp <= held.carstamp) {
-            self.unsettled.remove(key);
-        }
-    }
-
-    // Writes.
-
-    fn on_write1_reply(
-        &mut self,
-        now: Now,
-        (request, from): (RequestId, Region),
-        carstamp: Carstamp,
-        out: &mut Out,
-    ) {
-        let quorum = self.quorum();
-        let Some(op) = self.open.get_mut(&request) else { return };
-        let (Phase::Write1 { replied, newest }, Work::Act { action, at_ms }) = (&mut op.phase, &op.work)
-        else {
-            return;
-        };
-        replied.insert(from);
-        *newest = carstamp.ts.max(*newest);
-        if replied.len() < quorum {
-            return;
-        }
-        let (value, answer) = apply(&None, Version::default(), action, *at_ms);
-        let newest = *newest;
-        self.write(now, request, (newest, value, answer), out);
-    }
-
-    /// Chooses the carstamp of a write above all that a quorum has shown, and begins its second phase.
-    fn write(
-        &mut self,
-        now: Now,
-        request: RequestId,
-        (newest, value, answer): (u64, State, Answer),
-        out: &mut Out,
-    ) {
-        let forget = self.engine.settings.plant.has(Planted::ReuseCarstamp);
-        let last = if forget { 0 } else { self.last_ts };
-        let ts = newest.max(last) + 1;
-        self.last_ts = ts;
-        let held = Held { value, carstamp: Carstamp::of_write(ts, self.id) };
-        let Some(op) = self.open.get_mut(&request) else { return };
-        op.phase = Phase::Write2 { held, answer, acked: RegionSet::default() };
-        self.drop_piggyback(request);
-        self.send(request, self.op_id(request), false, out);
-        self.go_on(now, out);
-    }
-
-    fn on_write2_reply(&mut self, now: Now, (request, from): (RequestId, Region), out: &mut Out) {
-        let quorum = self.quorum();
-        let Some(Op { phase: Phase::Write2 { held, answer, acked }, .. }) = self.open.get_mut(&request)
-        else {
-            return;
-        };
-        acked.insert(from);
-        if acked.len() < quorum {
-            return;
-        }
-        let answer = answer.clone();
-        let cost = Cost { rounds: 2, witness: Some(held.carstamp.witness()), ..Cost::default() };
-        self.complete(now, request, Outcome::Answer(answer), cost, out);
-    }
-
-    // Listings.
 
     fn on_list_reply(
         &mut self,
@@ -553,27 +344,6 @@ fn is_delete(action: &Action) -> bool {
     matches!(action, Action::Command(Command::Delete))
 }
 
-/// Puts the pages of a quorum together: of each key the newest version says whether it is there. The page ends
-/// where the shortest reply ends, as beyond it not all of the quorum have spoken.
-pub(crate) fn merge_pages(
-    replies: &BTreeMap<Region, (Vec<Listed>, Option<u64>)>,
-) -> (Vec<(Bytes, &'static str)>, Option<u64>) {
-    let next = replies.values().filter_map(|(_, next)| *next).min();
-    let mut newest: BTreeMap<(u64, &Bytes), &Listed> = BTreeMap::new();
-    for listed in replies.values().flat_map(|(keys, _)| keys) {
-        let hash = key_hash(&listed.key);
-        if next.is_some_and(|next| hash >= next) {
-            continue;
-        }
-        let entry = newest.entry((hash, &listed.key)).or_insert(listed);
-        if listed.carstamp > entry.carstamp {
-            *entry = listed;
-        }
-    }
-    let present = newest.into_values().filter(|listed| listed.kind != TypeName::None);
-    (present.map(|listed| (listed.key.clone(), listed.kind.as_str())).collect(), next)
-}
-
 impl machine::Client for Client {
     type Message = Message;
 
@@ -600,11 +370,12 @@ impl machine::Client for Client {
             phase: Phase::Waiting,
             began: now.monotonic,
             started: 0,
+            sent: 0,
             give_up: now.monotonic + self.engine.settings.operation_timeout,
             attempt: 0,
             dependency: None,
         };
-        let may_begin = self.may_begin(&op);
+        let may_begin = self.may_begin(now, &op);
         self.open.insert(id, op);
         if may_begin {
             self.start(now, id, out);
@@ -617,6 +388,7 @@ impl machine::Client for Client {
                 }
             }
             self.set_alarm(now, id, out);
+            self.go_on(now, out);
         }
     }
 
@@ -625,6 +397,7 @@ impl machine::Client for Client {
         if from.0 >= self.place.group.regions {
             return;
         }
+        self.let_pass(now, out);
         let own = |op: OpId| (op.client == self.id).then_some(op.request);
         match message {
             Message::ReadReply { op, held, rounds, settled } => {
@@ -661,7 +434,8 @@ impl machine::Client for Client {
                 self.drop_piggyback(request);
                 let outcome = answer.map_or(Outcome::Unknown, Outcome::Answer);
                 let witness = matches!(outcome, Outcome::Answer(_)).then(|| carstamp.witness());
-                self.complete(now, request, outcome, Cost { rounds, witness, ..Cost::default() }, out);
+                let cost = Cost { rounds, witness, ..Cost::default() };
+                self.tell(now, request, (Class::ReadModifyWrite, carstamp.ts), (outcome, cost), out);
                 self.go_on(now, out);
             }
             Message::RmwRefused { op } => {
@@ -672,6 +446,11 @@ impl machine::Client for Client {
                     self.complete(now, request, outcome, Cost::default(), out);
                 }
             }
+            Message::Ahead { op } => {
+                let Some(request) = own(op) else { return };
+                self.on_refused(now, (request, from), out);
+            }
+            Message::Time { .. } => self.on_time(now, out),
             Message::ListReply { op, from: asked_from, keys, next } => {
                 let Some(request) = own(op) else { return };
                 self.on_list_reply(now, (request, from), (asked_from, keys, next), out);
@@ -686,11 +465,13 @@ impl machine::Client for Client {
             match alarm {
                 Alarm::Request(request) => self.on_request_alarm(now, request, out),
                 Alarm::Settle(key) => self.on_settle_alarm(now, key, out),
+                Alarm::Passing => self.on_passing_alarm(now, out),
             }
         }
         let open = |alarm: &Alarm| match alarm {
             Alarm::Request(request) => self.open.contains_key(request),
             Alarm::Settle(key) => self.unsettled.contains_key(key),
+            Alarm::Passing => !self.passing.is_empty(),
         };
         self.alarms.rearm(open, out);
     }
@@ -704,5 +485,8 @@ impl machine::Client for Client {
         self.waiting.clear();
         self.lanes.clear();
         self.unsettled.clear();
+        self.passing.clear();
+        self.watch = None;
+        self.seen = 0;
     }
 }

@@ -1,8 +1,8 @@
 //! Which keys two replicas hold differently, found by digests of buckets of keys. What a replica missed (a lost
 //! message, a time away) reaches it so, without being asked for.
 
-use super::message::Compared;
-use super::registers::Registers;
+use super::carstamp::Carstamp;
+use super::table::Registers;
 use bytes::Bytes;
 use minicbor::{Decode, Encode};
 use std::collections::BTreeMap;
@@ -33,6 +33,21 @@ pub enum Comparing {
         #[n(2)]
         ask: bool,
     },
+}
+
+/// A key as replicas compare it.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+pub struct Compared {
+    /// The key.
+    #[n(0)]
+    #[cbor(with = "crate::wire::blob")]
+    pub key: Bytes,
+    /// The register's version.
+    #[n(1)]
+    pub carstamp: Carstamp,
+    /// Digest of which of its instances are executed; 0 if none.
+    #[n(2)]
+    pub executed: u64,
 }
 
 impl Comparing {

@@ -1,7 +1,8 @@
 //! The shared registers of one replica: each key's newest version, and what comparing them with a peer's needs.
 
 use super::carstamp::{Carstamp, Held};
-use super::message::{Compared, Listed};
+use super::comparison::Compared;
+use super::listing::Listed;
 use crate::Map;
 use crate::object::{Object, TypeName};
 use crate::topology::key_hash;
