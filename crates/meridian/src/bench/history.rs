@@ -52,6 +52,7 @@ impl HistoryFile {
     /// Appends one operation.
     pub(super) fn append(&mut self, seen: Seen) {
         let nanos = |at: Instant| at.saturating_duration_since(self.origin).as_nanos() as i64;
+        let saw_nothing_known = seen.outcome != Ended::Ok && seen.read.is_none();
         let read = Access { mode: Mode::Read, key: seen.key.clone(), value: seen.read };
         let write = Access { mode: Mode::Write, key: seen.key, value: Some(seen.written) };
         let event = Event {
@@ -62,6 +63,8 @@ impl HistoryFile {
             ops: match seen.verb {
                 Verb::Get => vec![read],
                 Verb::Set => vec![write],
+                // To state its read would say that the key was absent.
+                Verb::Rmw if saw_nothing_known => vec![write],
                 Verb::Rmw => vec![read, write],
             },
             invoke: nanos(seen.sent),
@@ -82,5 +85,40 @@ impl HistoryFile {
     pub(super) fn finish(mut self) -> io::Result<()> {
         self.out.flush()?;
         self.failed.map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The accesses of an rmw that ended so, as the file has them.
+    fn rmw(outcome: Ended, read: Option<&str>) -> Vec<(Mode, Option<String>)> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("one.jsonl");
+        let origin = Instant::now();
+        let mut file = HistoryFile::create(&path, "db0".into(), origin).unwrap();
+        file.append(Seen {
+            session: "p0.0".into(),
+            verb: Verb::Rmw,
+            key: "x".into(),
+            read: read.map(str::to_owned),
+            written: "1".into(),
+            sent: origin,
+            answered: (outcome == Ended::Ok).then_some(origin),
+            outcome,
+            witness: None,
+        });
+        file.finish().unwrap();
+        let event: Event = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        event.ops.into_iter().map(|access| (access.mode, access.value)).collect()
+    }
+
+    #[test]
+    fn an_rmw_whose_answer_never_came_does_not_claim_that_the_key_was_absent() {
+        let write = (Mode::Write, Some("1".to_owned()));
+        assert_eq!(rmw(Ended::Ok, None), [(Mode::Read, None), write.clone()]);
+        assert_eq!(rmw(Ended::Ok, Some("0")), [(Mode::Read, Some("0".to_owned())), write.clone()]);
+        assert_eq!(rmw(Ended::Unknown, None), [write]);
     }
 }

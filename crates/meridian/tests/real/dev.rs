@@ -28,6 +28,22 @@ fn a_value_written_in_one_region_is_read_in_another_at_the_price_of_the_distance
     assert_eq!(ca.call(&["GET", "k"]), Value::bulk("from ir"), "and ca what ir wrote");
 }
 
+/// By the clock a write takes one round trip where it takes two without: what the floor cannot tell, the cost does.
+#[test]
+fn a_write_by_the_clock_takes_one_round() {
+    for (writes, rounds, floor_ms) in [("two-round", 2, 144), ("one-round", 1, 72)] {
+        let dev = Dev::start(&["--rtt", "paper", "--ephemeral", "--writes", writes]);
+        let mut ca = dev.client(0);
+        let (value, took) = timed(&mut ca, &["SET", "k", "1"]);
+        println!("{writes}: {:.1} ms (at least {floor_ms})", took.as_secs_f64() * 1e3);
+        assert_eq!(value, Value::ok());
+        assert!(took >= Duration::from_millis(floor_ms), "{writes}: {took:?} is faster than light");
+        let Value::Array(cost) = ca.call(&["MERIDIAN.COST"]) else { panic!("no cost") };
+        assert_eq!(cost[..2], [Value::bulk("rounds"), Value::Int(rounds)], "{writes}: {cost:?}");
+        assert_eq!(dev.client(2).call(&["GET", "k"]), Value::bulk("1"));
+    }
+}
+
 #[test]
 fn both_models_serve_the_same_commands() {
     let dev = Dev::start(&[

@@ -112,6 +112,13 @@ fn auto_asks_where_asking_is_sooner_over_than_the_clock() {
     assert_eq!(second_write(Writes::OneRound, 0.2, 2_000).rounds, 1);
 }
 
+/// A clock with so wide a bound may be right and yet so far ahead of the others that they would refuse its writes.
+#[test]
+fn a_write_asks_where_its_clock_might_look_like_a_wrong_one() {
+    assert_eq!(second_write(Writes::OneRound, 0.2, 500_000).rounds, 1);
+    assert_eq!(second_write(Writes::OneRound, 0.2, 500_001).rounds, 2);
+}
+
 /// The wait is hidden in the round trip unless twice the bound exceeds it.
 #[test]
 fn the_commit_wait_is_what_the_round_trip_does_not_hide() {

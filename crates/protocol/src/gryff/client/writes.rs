@@ -36,12 +36,17 @@ impl Client {
 
     /// Whether a write that begins now takes its timestamp from the clock.
     pub(super) fn writes_in_one_round(&self, now: Now, partition: u16) -> bool {
+        // A clock that is right can be ahead of another by twice the bound. Replicas would refuse its writes as those of
+        // a wrong one.
+        let Some(uncertainty) = now.uncertainty.filter(|bound| 2 * bound <= self.engine.settings.clock_ahead)
+        else {
+            return false;
+        };
         match self.engine.settings.writes {
             Writes::TwoRounds => false,
-            Writes::OneRound => now.uncertainty.is_some(),
+            Writes::OneRound => true,
             Writes::Auto => {
-                let known = now.uncertainty.zip(self.round_trips.get(&partition));
-                known.is_some_and(|(uncertainty, round_trip)| uncertainty < *round_trip)
+                self.round_trips.get(&partition).is_some_and(|round_trip| uncertainty < *round_trip)
             }
         }
     }
