@@ -3,12 +3,12 @@
 
 usage: engines.py [--seconds 5] [--repeats 3] [--clients 64] [--binary PATH] [--fit | --fit-causal [ENGINES]] [--regions 1,3]
 
-Without --fit: throughput and CPU of gryff, gryff-rsc, epaxos, multipaxos and abd, three and five `meridian serve`
-processes on this machine, in memory, same load, repeats of all engines in turn so that none has a better hour. The
+Without --fit: throughput and CPU of gryff, gryff-rsc, epaxos, multipaxos and abd, and of gryff with writes in one round,
+three and five `meridian serve` processes on this machine, in memory, same load, repeats of all engines in turn so that none has a better hour. The
 load is the Gryff paper's (section 6.5): 49.5% reads, 49.5% writes, 1% rmws, 25% conflicts; a second one without rmws,
 which abd does not serve. Rows are medians. All servers share two cores: what counts here is the CPU of all of them.
 
-With --fit: the same engines with values of 8 to 4,096 bytes. Each server's CPU over a window is put down to the
+With --fit: each engine for itself, with values of 8 to 4,096 bytes. Each server's CPU over a window is put down to the
 requests it answered, the messages it sent and took in, their bytes and what they carry one by one
 (`MERIDIAN.STATUS`): non-negative least squares on relative errors. What comes out is what `meridian sim --cpu` takes.
 
@@ -32,11 +32,13 @@ PAPER = ["--mix", "49.5:49.5:1", "--conflict", "25"]
 REGISTERS = ["--mix", "1:1:0", "--conflict", "25"]
 ENGINES = [
     ("gryff", "linearizable"),
+    ("gryff, one round", "linearizable"),
     ("gryff-rsc", "rsc"),
     ("epaxos", "linearizable"),
     ("multipaxos", "linearizable"),
     ("abd", "linearizable"),
 ]
+ONE_ROUND = ", one round"
 COUNTERS = ["requests", "messages", "message_bytes", "message_items"]
 
 
@@ -60,8 +62,12 @@ def main():
 
 
 def keyspace(engine, model):
-    leader = 'leader = "ca"\n' if engine == "multipaxos" else ""
-    return f'[[keyspace]]\nnumber = 0\nmodel = "{model}"\nengine = "{engine}"\n{leader}'
+    settings = 'leader = "ca"\n' if engine == "multipaxos" else ""
+    if engine.endswith(ONE_ROUND):
+        # All nodes go by the clock of one machine.
+        settings = 'writes = "one-round"\n[clock]\nsource = "configured"\nerror = "50us"\n'
+    engine = engine.removesuffix(ONE_ROUND)
+    return f'[[keyspace]]\nnumber = 0\nmodel = "{model}"\nengine = "{engine}"\n{settings}'
 
 
 def compare(args):
@@ -88,9 +94,9 @@ def compare(args):
 
 
 def fit(args):
-    samples = []
-    for nodes in (3, 5):
-        for engine, model in ENGINES:
+    for engine, model in ((engine, model) for engine, model in ENGINES if not engine.endswith(ONE_ROUND)):
+        samples = []
+        for nodes in (3, 5):
             for size in (8, 512, 4096):
                 for load in ([*REGISTERS], ["--mix", "1:0:0"], ["--mix", "0:0:1"]):
                     if engine == "abd" and load[1] == "0:0:1":
@@ -98,7 +104,8 @@ def fit(args):
                     load = [args.binary, "bench", *load, "--value-size", str(size)]
                     options = {"durability": "memory", "nodes": nodes, "keyspaces": keyspace(engine, model)}
                     samples += sample(args, options, load, f"{engine} n={nodes} {size} B {load[3]}")
-    print_fit(samples)
+        print(engine)
+        print_fit(samples)
 
 
 def fit_causal(args):

@@ -27,7 +27,7 @@ STAGES = {
             [CARGO, "clippy", "--workspace", "--all-targets", "--all-features", "--locked", "--", "-D", "warnings"],
             {},
         ),
-        ("build", 8, [CARGO, "test", *SIM, "--workspace", "--no-run"], {}),
+        ("build", 6, [CARGO, "test", *SIM, "--workspace", "--no-run"], {}),
         ("unit, simulation, real processes", 6, [CARGO, "test", *SIM, "--workspace"], {}),
         ("redis-py, redis-cli, redis-benchmark", 2, [".venv/bin/python", "tests/interop/clients.py", BINARY], {}),
         ("pages in a browser", 1, [".venv/bin/python", "tests/pages/timeline.py", BINARY], {}),
@@ -42,7 +42,7 @@ STAGES = {
         ("documentation", 2, [CARGO, "doc", "--workspace", "--no-deps", "--locked"], {"RUSTDOCFLAGS": "-D warnings"}),
     ],
     "test-long": [
-        ("build", 8, [CARGO, "test", *SIM, "--workspace", "--no-run"], {}),
+        ("build", 6, [CARGO, "test", *SIM, "--workspace", "--no-run"], {}),
         (
             "simulation, 200 seeds an engine",
             30,

@@ -5,7 +5,7 @@ use crate::definition::{Experiment, Planned, Point, Run, Scale};
 use crate::{Latencies, Measured};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -167,13 +167,14 @@ impl Results {
 
 /// Runs that differ in nothing but their seeds.
 fn together(group: &[Measured]) -> Measured {
-    let mut labels: Vec<&String> = group.iter().flat_map(|measured| measured.latencies.keys()).collect();
-    labels.sort();
-    labels.dedup();
-    let latencies = labels.into_iter().map(|label| {
-        let of_label = group.iter().filter_map(|measured| measured.latencies.get(label));
-        (label.clone(), Latencies::of_all(of_label))
-    });
+    let latencies = |of: fn(&Measured) -> &BTreeMap<String, Latencies>| {
+        let labels: BTreeSet<&String> = group.iter().flat_map(|measured| of(measured).keys()).collect();
+        let all = labels.into_iter().map(|label| {
+            let of_label = group.iter().filter_map(|measured| of(measured).get(label));
+            (label.clone(), Latencies::of_all(of_label))
+        });
+        all.collect()
+    };
     let mut counted: BTreeMap<String, u64> = BTreeMap::new();
     for (name, count) in group.iter().flat_map(|measured| &measured.counted) {
         *counted.entry(name.clone()).or_default() += count;
@@ -184,7 +185,8 @@ fn together(group: &[Measured]) -> Measured {
         failures: sum(|measured| measured.failures),
         retries: sum(|measured| measured.retries),
         per_second: group.iter().map(|measured| measured.per_second).sum::<f64>() / group.len() as f64,
-        latencies: latencies.collect(),
+        latencies: latencies(|measured| &measured.latencies),
+        waits: latencies(|measured| &measured.waits),
         counted,
         messages: sum(|measured| measured.messages),
     }

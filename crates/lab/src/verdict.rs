@@ -108,10 +108,13 @@ pub fn evaluate(value: &Value, results: &Results) -> Result<f64, String> {
     };
     match value {
         Value::Latency(latency) => one(results, &latency.series, &latency.at, |measured| {
-            measured.latencies.get(&latency.op)?.percentile(latency.p)
+            measured.latencies_of(&latency.op)?.percentile(latency.p)
         }),
         Value::Mean(mean) => {
-            one(results, &mean.series, &mean.at, |measured| measured.latencies.get(&mean.op)?.mean())
+            one(results, &mean.series, &mean.at, |measured| measured.latencies_of(&mean.op)?.mean())
+        }
+        Value::Waited(of) => {
+            one(results, &of.series, &of.at, |measured| measured.waits.get(&of.op)?.above_zero())
         }
         Value::Throughput(pick) => one(results, &pick.series, &pick.at, |measured| Some(measured.per_second)),
         Value::Counted(counted) => one(results, &counted.series, &counted.at, |measured| {

@@ -34,7 +34,7 @@ pub(crate) type Index = usize;
 
 /// Writes down what sessions did. Times are nanoseconds, each of them used once, in the order in which things
 /// happened: two operations of which one follows the other at the same virtual time are ordered in the history.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Recorder {
     events: Vec<Event>,
     /// One for each event.
@@ -45,7 +45,7 @@ pub struct Recorder {
 }
 
 /// What an operation has come to.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Doing {
     level: Level,
     /// The request that is asked now.

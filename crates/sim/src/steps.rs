@@ -2,11 +2,14 @@
 //! and for trying all of them ([`crate::explore`]).
 //!
 //! No time passes by itself, what is sent waits until it is delivered, in any order or never, and records are
-//! durable at once.
+//! durable at once. Clocks are given no bound, unless [`Steps::set_clock`] says so; replica and client machine of a region
+//! go by the same one.
 
 use bytes::Bytes;
-use meridian_protocol::clock::{Micros, Now};
-use meridian_protocol::machine::{Client, Completion, Effects, Engine, Level, Place, Replica, Request};
+use meridian_protocol::clock::{Micros, Now, Vouched};
+use meridian_protocol::machine::{
+    Client, Completion, Effects, Engine, Level, Place, Replica, Request, RequestId,
+};
 use meridian_protocol::object::Action;
 use meridian_protocol::topology::{Address, ClientId, Group, Region};
 
@@ -19,19 +22,35 @@ pub struct Sent<M> {
     pub to: Address,
     /// What it says.
     pub message: M,
+    /// The earliest that the time could be by its sender's clock; 0 from one without a bound.
+    pub earliest: Micros,
+}
+
+/// A region's clock.
+#[derive(Clone, Debug, Default)]
+struct Clock {
+    /// By how much it is ahead, in µs.
+    ahead: i64,
+    /// How far it may be off; `None`: nobody knows.
+    bound: Option<Micros>,
+    vouched: Vouched,
 }
 
 /// Replicas of one partition, one client machine a region, and what is on its way.
 pub struct Steps<E: Engine> {
-    now: Now,
+    /// Since the start, in µs; and true time less that.
+    monotonic: Micros,
+    epoch: Micros,
+    clocks: Vec<Clock>,
     /// By region.
     pub replicas: Vec<E::Replica>,
-    clients: Vec<E::Client>,
+    /// By region.
+    pub clients: Vec<E::Client>,
     /// In the order in which it was sent.
     pub wire: Vec<Sent<E::Message>>,
     /// What has ended.
     pub done: Vec<Completion>,
-    requests: u64,
+    requests: RequestId,
 }
 
 impl<E: Engine> Clone for Steps<E>
@@ -41,7 +60,9 @@ where
 {
     fn clone(&self) -> Self {
         Self {
-            now: self.now,
+            monotonic: self.monotonic,
+            epoch: self.epoch,
+            clocks: self.clocks.clone(),
             replicas: self.replicas.clone(),
             clients: self.clients.clone(),
             wire: self.wire.clone(),
@@ -59,6 +80,14 @@ fn client_id(region: usize) -> ClientId {
     ClientId::new(region as u16 + 1, 1, 0)
 }
 
+/// Where a machine stands.
+pub(crate) fn region_of(machine: Address) -> usize {
+    match machine {
+        Address::Client(_, id) => usize::from(id.node()) - 1,
+        Address::Replica(id) => id.region.index(),
+    }
+}
+
 impl<E: Engine> Steps<E> {
     /// So many regions; each prefers itself, then the others in ascending order.
     pub fn new(engine: &E, regions: u8) -> Self {
@@ -70,7 +99,9 @@ impl<E: Engine> Steps<E> {
         let replica = |r: u8| engine.replica(group(regions).replica(0, Region(r)), place(r), Vec::new());
         let client = |r: u8| engine.client(client_id(usize::from(r)), place(r));
         Self {
-            now: Now { monotonic: 1, wall: 1_000_000_000, uncertainty: None, passed: 0 },
+            monotonic: 1,
+            epoch: 1_000_000_000,
+            clocks: vec![Clock::default(); usize::from(regions)],
             replicas: (0..regions).map(replica).collect(),
             clients: (0..regions).map(client).collect(),
             wire: Vec::new(),
@@ -84,13 +115,36 @@ impl<E: Engine> Steps<E> {
         Address::Replica(group(self.replicas.len() as u8).replica(0, Region(region)))
     }
 
+    /// From now on a region's clock is ahead of true time by so much, and says that it is right within `bound`.
+    pub fn set_clock(&mut self, region: u8, ahead: i64, bound: Micros) {
+        self.clocks[usize::from(region)] = Clock { ahead, bound: Some(bound), vouched: Vouched::default() };
+    }
+
+    /// What a region's clock says.
+    fn now(&mut self, region: usize) -> Now {
+        let Clock { ahead, bound, vouched } = &mut self.clocks[region];
+        let wall = (self.epoch + self.monotonic).saturating_add_signed(*ahead);
+        vouched.reading(self.monotonic, wall, *bound)
+    }
+
+    /// All that the clocks say and have heard, as far as machines can learn of it.
+    pub fn times(&mut self) -> Vec<Now> {
+        (0..self.clocks.len()).map(|region| self.now(region)).collect()
+    }
+
     /// Begins an action at the client of a region; answers its number.
-    pub fn begin(&mut self, region: u8, key: &str, action: Action) -> u64 {
-        self.requests += 1;
+    pub fn begin(&mut self, region: u8, key: &str, action: Action) -> RequestId {
         let key = Bytes::copy_from_slice(key.as_bytes());
-        let request = Request::Act { key, action, at_ms: self.now.wall_ms(), level: Level::default() };
+        let at_ms = self.now(usize::from(region)).wall_ms();
+        self.submit(region, Request::Act { key, action, at_ms, level: Level::default() })
+    }
+
+    /// Begins a request at the client of a region; answers its number.
+    pub fn submit(&mut self, region: u8, request: Request) -> RequestId {
+        self.requests += 1;
+        let now = self.now(usize::from(region));
         let mut effects = Effects::default();
-        self.clients[usize::from(region)].begin(self.now, self.requests, request, &mut effects);
+        self.clients[usize::from(region)].begin(now, self.requests, request, &mut effects);
         self.take(Address::Client(0, client_id(usize::from(region))), effects.sends);
         self.done.extend(effects.outputs);
         self.requests
@@ -98,27 +152,44 @@ impl<E: Engine> Steps<E> {
 
     /// Lets time pass and wakes one replica.
     pub fn wake(&mut self, region: u8, micros: Micros) {
-        self.now.monotonic += micros;
-        self.now.wall += micros;
+        self.monotonic += micros;
+        let now = self.now(usize::from(region));
         let mut effects = Effects::default();
-        self.replicas[usize::from(region)].on_wake(self.now, &mut effects);
+        self.replicas[usize::from(region)].on_wake(now, &mut effects);
         self.take(self.replica(region), effects.sends);
+    }
+
+    /// Lets time pass and wakes all clients.
+    pub fn tick(&mut self, micros: Micros) {
+        self.monotonic += micros;
+        for region in 0..self.clients.len() {
+            let now = self.now(region);
+            let mut effects = Effects::default();
+            self.clients[region].on_wake(now, &mut effects);
+            self.take(Address::Client(0, client_id(region)), effects.sends);
+            self.done.extend(effects.outputs);
+        }
     }
 
     /// Delivers the message at a place in the wire.
     pub fn deliver_at(&mut self, index: usize) {
-        let Sent { from, to, message } = self.wire.remove(index);
+        let Sent { from, to, message, earliest } = self.wire.remove(index);
+        let (region, sender) = (region_of(to), region_of(from) as u16);
+        if earliest > 0 {
+            let now = self.now(region);
+            self.clocks[region].vouched.hear(&now, sender, earliest);
+        }
+        let now = self.now(region);
         match to {
-            Address::Client(_, id) => {
+            Address::Client(..) => {
                 let mut effects = Effects::default();
-                let region = usize::from(id.node()) - 1;
-                self.clients[region].on_message(self.now, from, message, &mut effects);
+                self.clients[region].on_message(now, from, message, &mut effects);
                 self.take(to, effects.sends);
                 self.done.extend(effects.outputs);
             }
-            Address::Replica(id) => {
+            Address::Replica(_) => {
                 let mut effects = Effects::default();
-                self.replicas[id.region.index()].on_message(self.now, from, message, &mut effects);
+                self.replicas[region].on_message(now, from, message, &mut effects);
                 self.take(to, effects.sends);
             }
         }
@@ -134,6 +205,7 @@ impl<E: Engine> Steps<E> {
     }
 
     fn take(&mut self, from: Address, sends: Vec<(Address, E::Message)>) {
-        self.wire.extend(sends.into_iter().map(|(to, message)| Sent { from, to, message }));
+        let earliest = self.now(region_of(from)).truetime().map_or(0, |time| time.earliest);
+        self.wire.extend(sends.into_iter().map(|(to, message)| Sent { from, to, message, earliest }));
     }
 }

@@ -47,6 +47,8 @@ pub enum Value {
     Latency(Latency),
     /// The mean of latencies, in ms.
     Mean(Latencies),
+    /// The share of operations, in %, that waited for clocks, for others or for what their session had done before.
+    Waited(Latencies),
     /// Operations a second.
     Throughput(Pick),
     /// The most operations a second among the points that are picked.
@@ -68,7 +70,8 @@ pub enum Value {
 pub struct Latency {
     /// Which one: 50, 99.9.
     pub p: f64,
-    /// Of which operations: `read`, `write`, `rmw`, `ro`, `rw`, `rot`, `put`, `request`.
+    /// Of which operations: `read`, `write`, `rmw`, `ro`, `rw`, `rot`, `put`, `request`; `read waits` and so on for the
+    /// part of it that they waited.
     pub op: String,
     /// Of which series.
     pub series: String,
@@ -129,7 +132,7 @@ impl Value {
     pub fn picks(&self) -> Vec<(&str, &Point)> {
         match self {
             Self::Latency(latency) => vec![(&latency.series, &latency.at)],
-            Self::Mean(mean) => vec![(&mean.series, &mean.at)],
+            Self::Mean(of) | Self::Waited(of) => vec![(&of.series, &of.at)],
             Self::Counted(counted) => vec![(&counted.series, &counted.at)],
             Self::Throughput(pick) | Self::Peak(pick) => vec![(&pick.series, &pick.at)],
             Self::Ratio(pair) | Self::Difference(pair) => pair.iter().flat_map(Self::picks).collect(),

@@ -96,8 +96,9 @@ pub struct Series {
 pub struct Sweep {
     /// Its name.
     pub axis: String,
-    /// The setting that each value replaces, as a path: `workload.registers.writes`.
-    pub set: String,
+    /// The setting that each value replaces, as a path: `workload.registers.writes`; or several.
+    #[serde(deserialize_with = "read::one_or_more")]
+    pub set: Vec<String>,
     /// The values.
     pub values: Vec<toml::Value>,
     /// What the axis is called in plots; its name if empty.
@@ -238,7 +239,7 @@ impl Experiment {
                 for value in values {
                     let (mut point, mut settings) = (point.clone(), settings.clone());
                     point.0.extend(Coordinate::of(value).map(|coordinate| (sweep.axis.clone(), coordinate)));
-                    settings.push((sweep.set.as_str(), value));
+                    settings.extend(sweep.set.iter().map(|path| (path.as_str(), value)));
                     longer.push((point, settings));
                 }
             }

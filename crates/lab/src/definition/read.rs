@@ -3,7 +3,8 @@
 use super::{
     Claim, Coordinate, CountedLine, Experiment, Header, Line, Plot, Quick, Scale, Series, Shows, Sweep,
 };
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer};
 use std::collections::BTreeSet;
 use toml::{Table, Value};
 
@@ -96,6 +97,20 @@ fn list<T: DeserializeOwned>(document: &mut Table, key: &str, faults: &mut Vec<S
         .enumerate()
         .filter_map(|(index, item)| keep(section(&format!("[[{key}]] {}", index + 1), item), faults));
     read.collect()
+}
+
+/// A text, or a list of them.
+pub(super) fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a text or a list of texts")]
+    enum Given {
+        One(String),
+        More(Vec<String>),
+    }
+    Ok(match Given::deserialize(from)? {
+        Given::One(text) => vec![text],
+        Given::More(texts) => texts,
+    })
 }
 
 fn keep<T>(read: Result<T, Vec<String>>, faults: &mut Vec<String>) -> Option<T> {

@@ -5,7 +5,7 @@ use crate::cpu::{self, Cost};
 use meridian_protocol::clock::Micros;
 use meridian_protocol::latency::RttMatrix;
 use meridian_protocol::machine::Level;
-use meridian_protocol::registry::{EngineName, Settings, Several};
+use meridian_protocol::registry::{EngineName, Settings, Several, Writes};
 use meridian_protocol::topology::Region;
 use meridian_sim::world::Shape;
 use serde::{Deserialize, Serialize};
@@ -44,6 +44,9 @@ pub struct EngineChoice {
     /// First phases go to the nearest quorum only.
     #[serde(default = "yes")]
     pub thrifty: bool,
+    /// How Gryff's writes find their timestamps: `two-round`, `one-round` or `auto`.
+    #[serde(default = "two_rounds")]
+    pub writes: String,
     /// The region that leads, in engines that have a leader.
     pub leader: Option<String>,
 }
@@ -263,6 +266,10 @@ fn eight() -> usize {
     8
 }
 
+fn two_rounds() -> String {
+    Writes::TwoRounds.name().to_owned()
+}
+
 fn causal() -> String {
     Level::default().name().to_owned()
 }
@@ -293,12 +300,13 @@ impl Run {
     /// The engine's settings.
     ///
     /// # Errors
-    /// What is wrong with the leader's region.
+    /// What is wrong with the leader's region or the way of writes.
     pub fn settings(&self) -> Result<Settings, String> {
         let mut settings = Settings {
             rsc_as_published: self.engine.rsc_as_published,
             read_proxy: self.engine.read_proxy,
             thrifty: self.engine.thrifty,
+            writes: Writes::named(&self.engine.writes)?,
             ..Settings::default()
         };
         if let Some(leader) = &self.engine.leader {

@@ -160,6 +160,16 @@ fn an_engine_that_does_not_serve_the_workload_is_refused_by_name() {
 }
 
 #[test]
+fn an_axis_may_set_several_things() {
+    let sweep = "[[sweep]]\naxis = \"error\"\nset = [\"place.clock_error_ms\", \"place.clock_skew_ms\"]\nvalues = [4]\n";
+    let experiment = Experiment::read(&SOUND.replacen("[[plot]]", &format!("{sweep}\n[[plot]]"), 1)).unwrap();
+    for planned in experiment.runs(Scale::Full).unwrap() {
+        let place = planned.run.place;
+        assert_eq!((place.clock_error_ms, place.clock_skew_ms), (Some(4.0), 4.0));
+    }
+}
+
+#[test]
 fn round_trips_can_be_all_the_same() {
     use meridian_protocol::topology::Region;
     let runs = Experiment::read(&SOUND.replace("rtt = \"paper\"", "rtt = \"same:0.2\"")).unwrap();

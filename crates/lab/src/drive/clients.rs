@@ -34,7 +34,8 @@ pub(super) struct Driver<'r, E: Engine> {
     /// Who waits before trying something again, and what: by token.
     given_up: BTreeMap<u64, (usize, usize)>,
     arrivals: Option<Exp<f64>>,
-    recordings: BTreeMap<&'static str, Recording>,
+    /// How long operations took, and for how much of that they waited, by their labels.
+    recordings: BTreeMap<&'static str, (Recording, Recording)>,
     measured: Measured,
 }
 
@@ -122,8 +123,9 @@ impl<'r, E: Engine> Driver<'r, E> {
         }
         self.measured.messages = self.world.delivered();
         self.measured.per_second = self.measured.operations as f64 / self.run.time.measure_s;
-        for (label, recording) in &self.recordings {
-            self.measured.latencies.insert((*label).to_owned(), recording.finish());
+        for (label, (times, waits)) in &self.recordings {
+            self.measured.latencies.insert((*label).to_owned(), times.finish());
+            self.measured.waits.insert((*label).to_owned(), waits.finish());
         }
         self.measured
     }
@@ -225,7 +227,9 @@ impl<'r, E: Engine> Driver<'r, E> {
                 request.longest = request.longest.map(|longest| longest.max(took));
                 if watched {
                     self.measured.operations += 1;
-                    self.recordings.entry(operation.label).or_default().add(took);
+                    let (times, waits) = self.recordings.entry(operation.label).or_default();
+                    times.add(took);
+                    waits.add(completion.cost.waited);
                 }
             }
         }
@@ -234,7 +238,7 @@ impl<'r, E: Engine> Driver<'r, E> {
             self.begin_part(index);
         } else if request.ended == request.parts.len() {
             if let (true, Some(longest), true) = (watched, request.longest, self.run.requests.is_some()) {
-                self.recordings.entry("request").or_default().add(longest);
+                self.recordings.entry("request").or_default().0.add(longest);
             }
             self.go_on(index);
         }

@@ -23,6 +23,9 @@ pub struct Measured {
     pub per_second: f64,
     /// How long they took, by what they were.
     pub latencies: BTreeMap<String, Latencies>,
+    /// How much of that they waited for clocks, for others or for what their session had done before, by what they were.
+    #[serde(default)]
+    pub waits: BTreeMap<String, Latencies>,
     /// What the replicas counted in the whole run.
     pub counted: BTreeMap<String, u64>,
     /// Messages that arrived in the whole run.
@@ -30,6 +33,14 @@ pub struct Measured {
 }
 
 impl Measured {
+    /// How long the operations of a label took; or, if it ends in ` waits`, for how much of that they waited.
+    pub fn latencies_of(&self, label: &str) -> Option<&Latencies> {
+        match label.strip_suffix(" waits") {
+            Some(label) => self.waits.get(label),
+            None => self.latencies.get(label),
+        }
+    }
+
     /// How much replicas counted of something for each of something else; `None` if there was none of that.
     pub fn counted_each(&self, name: &str, each: &str) -> Option<f64> {
         let [count, divisor] = [name, each].map(|name| self.counted.get(name).copied().unwrap_or_default());
@@ -57,6 +68,13 @@ impl Latencies {
             seen >= rank
         });
         found.map(|(micros, _)| *micros as f64 / 1_000.0)
+    }
+
+    /// Which share of them is not 0, in a hundred; `None` if there are none.
+    pub fn above_zero(&self) -> Option<f64> {
+        let above: u64 = self.0.iter().filter(|(micros, _)| *micros > 0).map(|(_, count)| count).sum();
+        let count = self.count();
+        (count > 0).then(|| 100.0 * above as f64 / count as f64)
     }
 
     /// The mean in ms; `None` if there are none.

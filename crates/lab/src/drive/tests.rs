@@ -44,6 +44,31 @@ fn closed_clients_measure_what_the_arithmetic_says() {
 }
 
 /// From a node of their own clients are half a round trip inside the region away from the replica there.
+/// By the clock a write takes one round trip to the nearest majority, and waits for what that does not hide of twice the
+/// clocks' bound.
+#[test]
+fn writes_by_the_clock_take_one_round_trip_or_twice_the_bound() {
+    let by_clock = |error_ms: u32| {
+        let engine = "name = \"gryff\"\nwrites = \"one-round\"";
+        let place = format!("regions = \"3\"\nclock_error_ms = {error_ms}");
+        measure(
+            &run(&[
+                ("name = \"gryff\"\n\n[run.place]", &format!("{engine}\n\n[run.place]")),
+                ("regions = \"3\"", &place),
+            ]),
+            1,
+        )
+        .unwrap()
+    };
+    let near = by_clock(1);
+    assert_eq!(percentile(&near, "write", 50.0), 72_000);
+    assert_eq!(near.waits["write"].above_zero(), Some(0.0));
+    let far = by_clock(60);
+    assert!(percentile(&far, "write", 50.0) >= 120_000);
+    assert_eq!(far.waits["write"].above_zero(), Some(100.0));
+    assert_eq!(far.latencies_of("write waits"), Some(&far.waits["write"]));
+}
+
 #[test]
 fn clients_may_have_nodes_of_their_own() {
     let own = run(&[("regions = \"3\"", "regions = \"3\"\nclient_nodes = 2")]);

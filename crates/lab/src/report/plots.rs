@@ -18,7 +18,7 @@ pub(super) fn chart(experiment: &Experiment, plot: &Plot, results: &Results) -> 
             continue;
         }
         let runs: Vec<(&Point, &Measured)> = results.at(&series.name, &plot.at).collect();
-        let latencies = |measured: &Measured| measured.latencies.get(&plot.op).cloned().unwrap_or_default();
+        let latencies = |measured: &Measured| measured.latencies_of(&plot.op).cloned().unwrap_or_default();
         let points = match &plot.shows {
             Shows::Cdf | Shows::Tail => {
                 let all: Vec<Latencies> = runs.iter().map(|(_, measured)| latencies(measured)).collect();

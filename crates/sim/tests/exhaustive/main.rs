@@ -1,5 +1,6 @@
 //! Small systems in every order of events: three replicas, two commands that interfere, one crash, recoveries.
 
+mod by_clock;
 mod multipaxos;
 
 use meridian_protocol::epaxos::{self, Epaxos};
@@ -119,7 +120,7 @@ fn gryff(bounds: &Bounds) -> Result<Explored, String> {
 }
 
 fn bounds(crash: Option<u8>, wakes: [u8; 3], states: usize) -> Bounds {
-    Bounds { crash, wakes: wakes.to_vec(), later: 5_000_000, states }
+    Bounds { crash, wakes: wakes.to_vec(), later: 5_000_000, states, ..Bounds::default() }
 }
 
 #[test]

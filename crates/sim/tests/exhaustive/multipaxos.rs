@@ -156,7 +156,11 @@ fn every_order(
     states: usize,
 ) -> Result<Explored, String> {
     let facts = Chosen { rounds, refusals, slots: BTreeMap::new(), answers: BTreeMap::new() };
-    explore(from, facts, &Bounds { crash: None, wakes: wakes.to_vec(), later: LATER, states })
+    explore(
+        from,
+        facts,
+        &Bounds { crash: None, wakes: wakes.to_vec(), later: LATER, states, ..Bounds::default() },
+    )
 }
 
 #[test]
