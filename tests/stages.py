@@ -50,8 +50,14 @@ STAGES = {
             {"MERIDIAN_RUNS": "200"},
         ),
         (
+            "writes by the clock, 1,000 seeds",
+            15,
+            [CARGO, "test", *SIM, "--package", "meridian-sim", "--test", "simulation", "writes_by_the_clock", "--", "--nocapture"],
+            {"MERIDIAN_RUNS": "500"},
+        ),
+        (
             "every order of events",
-            8,
+            12,
             [CARGO, "test", *SIM, "--package", "meridian-sim", "--test", "exhaustive", "--", "--ignored", "--nocapture"],
             {},
         ),

@@ -12,7 +12,7 @@ use crate::clock::{Micros, Now};
 use crate::machine::OpId;
 use crate::object::{Command, Reply, State, execute};
 use crate::planted::Planted;
-use crate::topology::{Address, ReplicaId};
+use crate::topology::{Address, Region, ReplicaId};
 use std::collections::BTreeMap;
 
 /// A write that waits until its checks are answered.
@@ -24,6 +24,9 @@ pub(super) struct Pending {
     pub(super) missing: BTreeMap<u16, Vec<Dependency>>,
     /// The transactions that must not see it, with the clocks of their reads.
     pub(super) old_readers: BTreeMap<RotId, u64>,
+    /// When to ask again, and how long to wait after that: longer each time, as it is load that makes answers late more
+    /// often than loss.
+    pub(super) again: (Micros, Micros),
 }
 
 /// Whose write it is.
@@ -44,6 +47,29 @@ pub(super) enum Asker {
     Fence(Attempt),
 }
 
+/// An asker's dependencies, and one of them that it waits for: it is looked at again when that is over.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    dependencies: Vec<Dependency>,
+    blocker: Blocker,
+    /// When it asked last.
+    since: Micros,
+}
+
+/// What an asker waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Blocker {
+    /// Right after a restart it is not known who has read what.
+    Silence,
+    /// A write of another region has not come.
+    Arrival(Region, u64),
+    /// It has come, and is not visible.
+    Install(VersionId),
+}
+
+/// The longest time between two questions, as so many times the first.
+const LONGEST_WAIT: Micros = 32;
+
 impl Replica {
     // At the partition of the write.
 
@@ -61,12 +87,12 @@ impl Replica {
             return;
         }
         // Whatever the lane asked before is over.
-        self.pending.retain(|_, pending| {
-            !matches!(pending.what, What::Put { op: other, lane: its, .. } if (other.client, its) == (op.client, lane))
-        });
+        if let Some(before) = self.putting.insert((op.client, lane), op) {
+            self.pending.remove(&Ticket::Put(before));
+        }
         let give_up = now.monotonic + self.settings.operation_timeout;
         let what = What::Put { client, op, lane, step, at_ms, give_up };
-        self.note_pending(Ticket::Put(op), what, dependencies);
+        self.note_pending(now, Ticket::Put(op), (what, dependencies));
         self.send_checks(Ticket::Put(op), out);
         self.finish_checked(now, Ticket::Put(op), out);
     }
@@ -76,7 +102,7 @@ impl Replica {
         let tickets: Vec<Ticket> = updates.iter().map(|update| Ticket::Write(update.id)).collect();
         for update in updates {
             let dependencies = update.dependencies.clone();
-            self.note_pending(Ticket::Write(update.id), What::Write(update), dependencies);
+            self.note_pending(now, Ticket::Write(update.id), (What::Write(update), dependencies));
         }
         for ticket in tickets {
             self.send_checks(ticket, out);
@@ -84,7 +110,7 @@ impl Replica {
         }
     }
 
-    fn note_pending(&mut self, ticket: Ticket, what: What, dependencies: Vec<Dependency>) {
+    fn note_pending(&mut self, now: Now, ticket: Ticket, (what, dependencies): (What, Vec<Dependency>)) {
         let mut missing: BTreeMap<u16, Vec<Dependency>> = BTreeMap::new();
         for dependency in &dependencies {
             let partition = self.place.group.partition_of(&dependency.key);
@@ -97,7 +123,31 @@ impl Replica {
             missing.clear();
         }
         let old_readers = BTreeMap::new();
-        self.pending.insert(ticket, Pending { what, dependencies, missing, old_readers });
+        let again = (now.monotonic + self.settings.retry, self.settings.retry);
+        self.pending.insert(ticket, Pending { what, dependencies, missing, old_readers, again });
+    }
+
+    /// Asks again for what has been missing for long; and forgets askers that have not come back.
+    pub(super) fn retry_checks(&mut self, now: Now, out: &mut Out) {
+        let longest = LONGEST_WAIT * self.settings.retry;
+        let mut due = Vec::new();
+        for (ticket, Pending { again: (at, wait), .. }) in &mut self.pending {
+            if *at <= now.monotonic {
+                *wait = (*wait * 2).min(longest);
+                *at = now.monotonic + *wait;
+                due.push(*ticket);
+            }
+        }
+        for ticket in due {
+            self.send_checks(ticket, out);
+            self.finish_checked(now, ticket, out);
+        }
+        let kept = now.monotonic.saturating_sub(2 * longest);
+        let gone: Vec<_> =
+            self.waiting.iter().filter(|(_, waiting)| waiting.since < kept).map(|(key, _)| *key).collect();
+        for key in gone {
+            self.leave(key);
+        }
     }
 
     /// Asks for what is missing, here at once if it can be answered.
@@ -151,8 +201,10 @@ impl Replica {
             What::Write(update) => {
                 self.install(now, &update, &old_readers);
                 out.output(Record::Pending(update.id, false));
+                self.take_up(Blocker::Install(update.id), out);
             }
             What::Put { client, op, lane, step, at_ms, .. } => {
+                self.putting.remove(&(op.client, lane));
                 let (value, reply) = self.written(&step, at_ms);
                 // Above all that it depends on: the client's clock, which came with the request, is.
                 let above = dependencies.iter().map(|dependency| dependency.id.ts).max().unwrap_or(0);
@@ -170,7 +222,12 @@ impl Replica {
                 self.replicate(messages, out);
             }
         }
-        self.answer_waiting(out);
+        if self.settings.plant.has(Planted::NewerVersionSatisfies) {
+            let all: Vec<Blocker> = self.blocked.keys().copied().collect();
+            for blocker in all {
+                self.take_up(blocker, out);
+            }
+        }
     }
 
     /// What a blind write leaves and answers; a deletion answers what was there.
@@ -204,44 +261,77 @@ impl Replica {
 
     // At the partition of a dependency.
 
-    pub(super) fn on_check(&mut self, from: Address, message: Message, out: &mut Out) {
+    pub(super) fn on_check(&mut self, now: Now, from: Address, message: Message, out: &mut Out) {
         let Message::Check { ticket, dependencies, .. } = message else { return };
-        self.waiting.insert((from, Asker::Check(ticket)), dependencies);
-        self.answer_waiting(out);
+        self.ask(now, (from, Asker::Check(ticket)), dependencies, out);
     }
 
-    pub(super) fn on_fence(&mut self, from: Address, message: Message, out: &mut Out) {
+    pub(super) fn on_fence(&mut self, now: Now, from: Address, message: Message, out: &mut Out) {
         let Message::Fence { attempt, dependencies } = message else { return };
-        self.waiting.insert((from, Asker::Fence(attempt)), dependencies);
-        self.answer_waiting(out);
+        self.ask(now, (from, Asker::Fence(attempt)), dependencies, out);
     }
 
-    /// Answers those whose dependencies are all installed.
-    pub(super) fn answer_waiting(&mut self, out: &mut Out) {
-        let silent = self.is_silent();
-        let ready: Vec<(Address, Asker)> = self
-            .waiting
-            .iter()
-            .filter(|((_, asker), dependencies)| {
-                // Right after a restart it is not known who has read what.
-                let can_tell = !silent || matches!(asker, Asker::Fence(_));
-                can_tell && self.all_installed(dependencies)
-            })
-            .map(|(key, _)| *key)
-            .collect();
-        for key in ready {
-            let Some(dependencies) = self.waiting.remove(&key) else { continue };
-            match key.1 {
-                Asker::Fence(attempt) => out.send(key.0, Message::Fenced { attempt }),
-                Asker::Check(ticket) => {
-                    let found = self.old_readers(&dependencies);
-                    let printed = self.settings.plant.has(Planted::CutAtEarlierRead);
-                    let read_at = if printed { found.values().copied().collect() } else { Vec::new() };
-                    let old_readers = found.into_keys().collect();
-                    let clock = self.clock.value();
-                    out.send(key.0, Message::CheckReply { ticket, old_readers, clock, read_at });
-                }
+    /// Somebody asks, for the first time or again.
+    fn ask(&mut self, now: Now, key: (Address, Asker), dependencies: Vec<Dependency>, out: &mut Out) {
+        self.leave(key);
+        self.answer_or_wait(now.monotonic, key, dependencies, out);
+    }
+
+    /// Answers an asker whose dependencies are all installed; another one waits for one that is not.
+    fn answer_or_wait(
+        &mut self,
+        since: Micros,
+        key: (Address, Asker),
+        dependencies: Vec<Dependency>,
+        out: &mut Out,
+    ) {
+        let must_tell = matches!(key.1, Asker::Check(_));
+        let silence = (must_tell && self.is_silent()).then_some(Blocker::Silence);
+        let blocker = silence.or_else(|| dependencies.iter().find_map(|dependency| self.lacks(dependency)));
+        if let Some(blocker) = blocker {
+            self.blocked.entry(blocker).or_default().insert(key);
+            self.waiting.insert(key, Waiting { dependencies, blocker, since });
+            return;
+        }
+        match key.1 {
+            Asker::Fence(attempt) => out.send(key.0, Message::Fenced { attempt }),
+            Asker::Check(ticket) => {
+                let found = self.old_readers(&dependencies);
+                let printed = self.settings.plant.has(Planted::CutAtEarlierRead);
+                let read_at = if printed { found.values().copied().collect() } else { Vec::new() };
+                let old_readers = found.into_keys().collect();
+                let clock = self.clock.value();
+                out.send(key.0, Message::CheckReply { ticket, old_readers, clock, read_at });
             }
+        }
+    }
+
+    /// An asker waits no more.
+    fn leave(&mut self, key: (Address, Asker)) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&key)?;
+        if let Some(askers) = self.blocked.get_mut(&waiting.blocker) {
+            askers.remove(&key);
+            if askers.is_empty() {
+                self.blocked.remove(&waiting.blocker);
+            }
+        }
+        Some(waiting)
+    }
+
+    /// What some have waited for is over: they go on, or wait for something else.
+    pub(super) fn take_up(&mut self, blocker: Blocker, out: &mut Out) {
+        for key in self.blocked.remove(&blocker).unwrap_or_default() {
+            let Some(Waiting { dependencies, since, .. }) = self.waiting.remove(&key) else { continue };
+            self.answer_or_wait(since, key, dependencies, out);
+        }
+    }
+
+    /// More of another region's writes have come.
+    pub(super) fn take_up_arrivals(&mut self, origin: Region, out: &mut Out) {
+        let come = Blocker::Arrival(origin, 0)..=Blocker::Arrival(origin, self.streams.applied_of(origin));
+        let over: Vec<Blocker> = self.blocked.range(come).map(|(blocker, _)| *blocker).collect();
+        for blocker in over {
+            self.take_up(blocker, out);
         }
     }
 
@@ -257,21 +347,25 @@ impl Replica {
     }
 
     fn all_installed(&self, dependencies: &[Dependency]) -> bool {
-        dependencies.iter().all(|dependency| self.is_installed(dependency))
+        dependencies.iter().all(|dependency| self.lacks(dependency).is_none())
     }
 
-    /// Whether a dependency is installed here: it itself, and not a newer version of its key, which would say nothing of
-    /// what the dependency depends on.
-    fn is_installed(&self, dependency: &Dependency) -> bool {
+    /// What a dependency lacks to be installed here: it itself, and not a newer version of its key, which would say
+    /// nothing of what the dependency depends on.
+    fn lacks(&self, dependency: &Dependency) -> Option<Blocker> {
+        let id = dependency.id;
         if self.settings.plant.has(Planted::NewerVersionSatisfies)
-            && self.versions.newest(&dependency.key, |_| true).is_some_and(|v| v.id >= dependency.id)
+            && self.versions.newest(&dependency.key, |_| true).is_some_and(|v| v.id >= id)
         {
-            return true;
+            return None;
         }
-        let VersionId { ts, region } = dependency.id;
         // A write of this region was installed before anyone could know it.
-        region == self.id.region
-            || ts <= self.streams.applied_of(region)
-                && !self.pending.contains_key(&Ticket::Write(dependency.id))
+        if id.region == self.id.region {
+            return None;
+        }
+        if id.ts > self.streams.applied_of(id.region) {
+            return Some(Blocker::Arrival(id.region, id.ts));
+        }
+        self.pending.contains_key(&Ticket::Write(id)).then_some(Blocker::Install(id))
     }
 }

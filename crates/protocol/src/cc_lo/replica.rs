@@ -1,7 +1,7 @@
 //! The server side: one region's copy of one partition.
 
-use super::checks::{Asker, Pending, What};
-use super::message::{Dependency, Message, RotId, Ticket};
+use super::checks::{Asker, Blocker, Pending, Waiting, What};
+use super::message::{Message, RotId, Ticket};
 use super::readers::{Installed, Read, Readers};
 use super::{Record, Update};
 use crate::alarms::Alarms;
@@ -12,11 +12,11 @@ use crate::causal::message::{Seen, Step};
 use crate::causal::replication::{Replicate, Streams};
 use crate::causal::versions::{Chains, Version};
 use crate::clock::Now;
-use crate::machine::{self, Effects, Place, Status};
+use crate::machine::{self, Effects, OpId, Place, Status};
 use crate::object::execute;
 use crate::planted::Planted;
 use crate::registry::Settings;
-use crate::topology::{Address, Region, ReplicaId};
+use crate::topology::{Address, ClientId, Region, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -39,8 +39,12 @@ pub struct Replica {
     pub(super) pending: BTreeMap<Ticket, Pending>,
     /// Other regions' writes that had come before the last restart and were not visible.
     restored: Vec<Update>,
-    /// Who waits for what to be installed here.
-    pub(super) waiting: BTreeMap<(Address, Asker), Vec<Dependency>>,
+    /// By lane, the client's write among them.
+    pub(super) putting: BTreeMap<(ClientId, u32), OpId>,
+    /// Who waits for what to be installed here,
+    pub(super) waiting: BTreeMap<(Address, Asker), Waiting>,
+    /// and by the one thing that each of them waits for now.
+    pub(super) blocked: BTreeMap<Blocker, BTreeSet<(Address, Asker)>>,
     pub(super) lanes: LastWrites,
     /// What was known of transactions is lost; until they are all over this replica neither serves one nor tells of one.
     silent: bool,
@@ -101,7 +105,9 @@ impl Replica {
             streams,
             pending: BTreeMap::new(),
             restored: Vec::new(),
+            putting: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            blocked: BTreeMap::new(),
             lanes: LastWrites::default(),
             silent: !records.is_empty() && !settings.plant.has(Planted::SpeaksAfterRestart),
             alarms: Alarms::new(),
@@ -175,6 +181,7 @@ impl Replica {
             out.output(Record::Pending(update.id, true));
         }
         self.begin_installs(now, fresh, out);
+        self.take_up_arrivals(origin, out);
     }
 
     // Reads.
@@ -244,13 +251,9 @@ impl Replica {
         self.pending.retain(
             |_, pending| !matches!(pending.what, What::Put { give_up, .. } if give_up <= now.monotonic),
         );
-        let open: Vec<Ticket> = self.pending.keys().copied().collect();
-        for ticket in open {
-            self.send_checks(ticket, out);
-            self.finish_checked(now, ticket, out);
-        }
-        // Whoever still waits asks again.
-        self.waiting.clear();
+        let pending = &self.pending;
+        self.putting.retain(|_, op| pending.contains_key(&Ticket::Put(*op)));
+        self.retry_checks(now, out);
     }
 
     fn on_forget_alarm(&mut self, now: Now, out: &mut Out) {
@@ -288,7 +291,7 @@ impl Replica {
                 let (keys, next) = self.versions.list((hash, count, at_ms), |_| true);
                 out.send(from, Message::ListReply { attempt, keys, next });
             }
-            Message::Fence { .. } => self.on_fence(from, message, out),
+            Message::Fence { .. } => self.on_fence(now, from, message, out),
             // Not for a replica from a client.
             _ => {}
         }
@@ -299,7 +302,7 @@ impl Replica {
         let neighbour = from.region == self.id.region && from.partition < self.place.group.partitions;
         match message {
             Message::Replicate(replicate) if sibling => self.on_replicate(now, from.region, replicate, out),
-            Message::Check { .. } if neighbour => self.on_check(Address::Replica(from), message, out),
+            Message::Check { .. } if neighbour => self.on_check(now, Address::Replica(from), message, out),
             Message::CheckReply { ticket, old_readers, read_at, .. } if neighbour => {
                 self.on_check_reply(now, from.partition, (ticket, old_readers, read_at), out);
             }
@@ -373,7 +376,7 @@ impl machine::Replica for Replica {
                 Alarm::Forget => self.on_forget_alarm(now, out),
                 Alarm::Speak => {
                     self.silent = false;
-                    self.answer_waiting(out);
+                    self.take_up(Blocker::Silence, out);
                 }
             }
         }
