@@ -73,6 +73,18 @@ pub(crate) fn run(options: Options) -> Ended {
             "give each keyspace its number",
         ));
     }
+    let chosen = options.writes != Writes::TwoRounds && !options.db.is_empty();
+    if chosen && !options.db.iter().any(|(_, engine)| engine.has_one_round_writes()) {
+        let serving = EngineName::naming(EngineName::has_one_round_writes);
+        faults.push(Fault::new(
+            format!("dev: --writes {}", options.writes.name()),
+            format!("no --db names an engine that writes by the clock; {serving} do"),
+            "leave it out, or name one of them",
+        ));
+    }
+    if options.clock_error.is_zero() {
+        faults.push(Fault::new("dev: --clock-error", "no clock is exact", "state a bound, such as 1ms"));
+    }
     let nodes = regions
         .as_ref()
         .map_or(0, |regions| u32::from(regions.regions()) * u32::from(options.nodes_per_region));

@@ -105,11 +105,8 @@ pub(crate) fn run(options: &Options) -> Ended {
         return Err(Fault::new("--clock", why, "leave it out").into());
     }
     if options.writes != Writes::TwoRounds && !engine.has_one_round_writes() {
-        let why = format!(
-            "{} does not write by the clock; served by {}",
-            engine.name,
-            EngineName::naming(EngineName::has_one_round_writes)
-        );
+        let serving = EngineName::naming(EngineName::has_one_round_writes);
+        let why = format!("{} does not write by the clock; {serving} do", engine.name);
         Err(Fault::new(format!("--writes {}", options.writes.name()), why, "leave it out"))?;
     }
     let template = options.template()?;

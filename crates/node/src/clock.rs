@@ -29,27 +29,29 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// A clock that takes its time from `wall`.
-    pub(crate) fn new(mut wall: meridian_clock::Clock) -> Self {
-        let reading = wall.read();
+    /// A clock that takes its time from `wall`, on a node of so many.
+    pub(crate) fn new(mut wall: meridian_clock::Clock, nodes: usize) -> Self {
+        let start = Instant::now();
+        let (monotonic, reading) = bracketed(|| elapsed(start), || wall.read());
         tell(None, reading.error);
         Self {
-            start: Instant::now(),
+            start,
             wall: RefCell::new(wall),
-            anchor: Cell::new((0, reading)),
+            anchor: Cell::new((monotonic, reading)),
             latest: Cell::new(reading.wall),
-            vouched: RefCell::default(),
+            vouched: RefCell::new(Vouched::of(nodes)),
         }
     }
 
     /// The time, which never goes back. The bound holds for what is shown: what carrying on and never going back add to
     /// the clock's error is in it.
     pub(crate) fn now(&self) -> Now {
-        let monotonic = self.start.elapsed().as_micros() as Micros;
+        let mut monotonic = elapsed(self.start);
         let (mut read_at, mut reading) = self.anchor.get();
         if monotonic - read_at >= CARRY {
             let before = reading.error;
-            (read_at, reading) = (monotonic, self.wall.borrow_mut().read());
+            (read_at, reading) = bracketed(|| elapsed(self.start), || self.wall.borrow_mut().read());
+            monotonic = read_at;
             if before.is_some() != reading.error.is_some() {
                 tell(before, reading.error);
             }
@@ -96,6 +98,19 @@ impl Clock {
     }
 }
 
+fn elapsed(start: Instant) -> Micros {
+    start.elapsed().as_micros() as Micros
+}
+
+/// Reads the wall clock, and the monotonic one before and after: the wall's time belongs to some moment between, as the
+/// thread may have lost the processor there. It is taken for the first one's, and the bound grows by as much.
+fn bracketed(monotonic: impl Fn() -> Micros, wall: impl FnOnce() -> Reading) -> (Micros, Reading) {
+    let before = monotonic();
+    let Reading { wall, error } = wall();
+    let between = monotonic() - before;
+    (before, Reading { wall, error: error.map(|error| error + between) })
+}
+
 /// Says that the clock has a bound now, or has none any more.
 fn tell(before: Option<Micros>, now: Option<Micros>) {
     match (before, now) {
@@ -117,7 +132,7 @@ mod tests {
     #[test]
     fn time_goes_on_and_never_back() {
         let source = Source::Configured(Duration::from_millis(2));
-        let clock = Clock::new(meridian_clock::Clock::open(&source).unwrap());
+        let clock = Clock::new(meridian_clock::Clock::open(&source).unwrap(), 3);
         // Pretend that the wall clock was stepped back by a minute since it was last read.
         let first = clock.now();
         clock.latest.set(first.wall + 60_000_000);
@@ -128,13 +143,28 @@ mod tests {
         // True time is what the clock shows, a minute before what is given out: the bound says so.
         let earliest = later.truetime().unwrap().earliest;
         assert!(earliest <= first.wall - 1_000, "{earliest} {first:?}");
-        assert!((2_000..2_010).contains(&first.uncertainty.unwrap()));
+        assert!(first.uncertainty.unwrap() >= 2_000);
+    }
+
+    #[test]
+    fn a_pause_between_the_two_clocks_is_in_the_bound() {
+        let monotonic = Cell::new(100);
+        let pause_before_and_after = || {
+            monotonic.set(monotonic.get() + 5_000);
+            let reading = Reading { wall: 1_000_000 + monotonic.get(), error: Some(10) };
+            monotonic.set(monotonic.get() + 700);
+            reading
+        };
+        let (at, reading) = bracketed(|| monotonic.get(), pause_before_and_after);
+        // The wall clock shows a million more than the monotonic one; this reading, carried on, 5,000 more than that.
+        assert_eq!((at, reading.wall - at), (100, 1_005_000));
+        assert_eq!(reading.error, Some(10 + 5_700));
     }
 
     #[test]
     fn a_clock_that_others_contradict_has_no_bound_any_more() {
         let source = Source::Configured(Duration::from_millis(2));
-        let clock = Clock::new(meridian_clock::Clock::open(&source).unwrap());
+        let clock = Clock::new(meridian_clock::Clock::open(&source).unwrap(), 3);
         let first = clock.now();
         clock.hear(1, "b", first.wall + 1_000);
         assert_eq!((clock.now().passed, clock.contradicted()), (first.wall + 1_000, 0));

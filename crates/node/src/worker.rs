@@ -188,7 +188,7 @@ fn make(
     let life = Life { identity: ((identity >> 64) as u64, identity as u64), incarnation, process };
     let links = delays.iter().map(|delay| Link::new(config.limits.peer_buffer, *delay)).collect();
     let batch = store.is_some().then(Batch::new);
-    let clock = Clock::new(meridian_clock::Clock::open(&config.clock)?);
+    let clock = Clock::new(meridian_clock::Clock::open(&config.clock)?, config.nodes.len());
     let placement = Placement::new(&config);
     let outside = Outside::new(clock, me, incarnation, placement, links, batch);
     let core = Core::new(&config, outside, store.as_deref(), controls)?;

@@ -281,11 +281,11 @@ fn outcomes_have_their_words() {
     for (outcome, on_write, on_read) in [
         (Outcome::NoQuorum, "-CLUSTERDOWN ", "-CLUSTERDOWN "),
         (Outcome::Aborted("the log is full"), "-TRYAGAIN ", "-TRYAGAIN "),
-        (Outcome::Unknown, "-UNKNOWNOUTCOME ", "-CLUSTERDOWN "),
+        (Outcome::LATE, "-UNKNOWNOUTCOME ", "-CLUSTERDOWN "),
     ] {
         host.fail = Some(match outcome {
             Outcome::NoQuorum => |_| Some(Outcome::NoQuorum),
-            Outcome::Unknown => |_| Some(Outcome::Unknown),
+            Outcome::Unknown(_) => |_| Some(Outcome::LATE),
             _ => |_| Some(Outcome::Aborted("the log is full")),
         });
         for line in ["SET k v", "INCR k", "DEL k", "MSET k v l w", "DEL k l"] {

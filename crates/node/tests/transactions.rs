@@ -253,7 +253,7 @@ fn a_transaction_that_is_given_up_refuses_what_follows() {
     for (outcome, word) in [
         (Outcome::Aborted("it was wounded"), "-TRYAGAIN "),
         (Outcome::NoQuorum, "-CLUSTERDOWN "),
-        (Outcome::Unknown, "-CLUSTERDOWN "),
+        (Outcome::LATE, "-CLUSTERDOWN "),
     ] {
         let mut host = FakeHost::of_all_models();
         let mut client = host.connect();
@@ -263,7 +263,7 @@ fn a_transaction_that_is_given_up_refuses_what_follows() {
             client.say("SET a 1", &mut host);
             host.fail = Some(match outcome {
                 Outcome::NoQuorum => |_| Some(Outcome::NoQuorum),
-                Outcome::Unknown => |_| Some(Outcome::Unknown),
+                Outcome::Unknown(_) => |_| Some(Outcome::LATE),
                 _ => |_| Some(Outcome::Aborted("it was wounded")),
             });
             let told = client.say("SET b 1", &mut host);
@@ -287,7 +287,7 @@ fn a_commit_says_how_it_ended() {
     for (outcome, word, on_read_only) in [
         (Outcome::Aborted("it was wounded"), "-TRYAGAIN ", "-TRYAGAIN "),
         (Outcome::NoQuorum, "-CLUSTERDOWN ", "-CLUSTERDOWN "),
-        (Outcome::Unknown, "-UNKNOWNOUTCOME ", "-CLUSTERDOWN "),
+        (Outcome::LATE, "-UNKNOWNOUTCOME ", "-CLUSTERDOWN "),
     ] {
         for (begin, word) in [("MERIDIAN.BEGIN", word), ("MERIDIAN.BEGIN RO", on_read_only)] {
             let mut host = FakeHost::of_all_models();
@@ -297,7 +297,7 @@ fn a_commit_says_how_it_ended() {
             client.say("GET a", &mut host);
             host.fail = Some(match outcome {
                 Outcome::NoQuorum => |_| Some(Outcome::NoQuorum),
-                Outcome::Unknown => |_| Some(Outcome::Unknown),
+                Outcome::Unknown(_) => |_| Some(Outcome::LATE),
                 _ => |_| Some(Outcome::Aborted("it was wounded")),
             });
             let told = client.say("MERIDIAN.COMMIT", &mut host);
@@ -310,7 +310,7 @@ fn a_commit_says_how_it_ended() {
     let mut host = FakeHost::of_all_models();
     let mut client = host.connect();
     client.say("MERIDIAN.USE bank", &mut host);
-    host.fail = Some(|_| Some(Outcome::Unknown));
+    host.fail = Some(|_| Some(Outcome::LATE));
     for (line, word) in [
         ("MSET a 1 b 2", "-UNKNOWNOUTCOME "),
         ("DEL a b", "-UNKNOWNOUTCOME "),

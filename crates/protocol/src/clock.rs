@@ -27,14 +27,17 @@ pub struct Interval {
     pub latest: Micros,
 }
 
-/// How many other clocks must contradict a node's own before it counts as the wrong one: one alone may be wrong itself.
-const WITNESSES: usize = 2;
-
 /// What a node knows of true time from its own clock and from what other nodes' messages vouch for. Hosts keep one a
 /// life: with it they make every [`Now`], put [`Interval::earliest`] on all that leaves the node, and hear what comes.
-#[derive(Clone, Debug, Default)]
+///
+/// Clocks are believed: what is told here of contradictions finds a wrong one out, and makes up for nothing. A bound that
+/// was wrong for a while leaves [`Now::passed`] too high for as long.
+#[derive(Clone, Debug)]
 pub struct Vouched {
     passed: Micros,
+    /// How many other nodes must contradict the own clock before it counts as the wrong one: a majority of all, and more than one,
+    /// which may be wrong itself.
+    witnesses: usize,
     /// Nodes whose clocks have contradicted this one's.
     against: Vec<u16>,
     contradicted: u64,
@@ -52,9 +55,19 @@ pub enum Heard {
 }
 
 impl Vouched {
+    /// Nothing is known yet, on a node of so many.
+    pub fn of(nodes: usize) -> Self {
+        Self { passed: 0, witnesses: (nodes / 2 + 1).max(2), against: Vec::new(), contradicted: 0 }
+    }
+
+    /// Forgets all that was heard, as the node begins another life.
+    pub fn forget(&mut self) {
+        *self = Self { witnesses: self.witnesses, ..Self::of(0) };
+    }
+
     /// A reading of the node's clocks, with all that is known to have passed.
     pub fn reading(&mut self, monotonic: Micros, wall: Micros, uncertainty: Option<Micros>) -> Now {
-        let uncertainty = uncertainty.filter(|_| self.against.len() < WITNESSES);
+        let uncertainty = uncertainty.filter(|_| self.against.len() < self.witnesses);
         let mut now = Now { monotonic, wall, uncertainty, passed: 0 };
         if let Some(interval) = now.truetime() {
             self.passed = self.passed.max(interval.earliest);
@@ -74,7 +87,7 @@ impl Vouched {
         self.contradicted += 1;
         if !self.against.contains(&from) {
             self.against.push(from);
-            if self.against.len() == WITNESSES {
+            if self.against.len() == self.witnesses {
                 return Heard::Distrusted;
             }
         }
@@ -108,7 +121,7 @@ mod tests {
 
     #[test]
     fn what_has_passed_anywhere_has_passed() {
-        let mut vouched = Vouched::default();
+        let mut vouched = Vouched::of(3);
         let own = vouched.reading(1, 1_000, Some(10));
         assert_eq!(own.passed, 990);
         assert_eq!(vouched.hear(&own, 2, 1_005), Heard::Agrees);
@@ -121,8 +134,8 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_two_others_contradict_is_trusted_no_more() {
-        let mut vouched = Vouched::default();
+    fn a_clock_that_most_others_contradict_is_trusted_no_more() {
+        let mut vouched = Vouched::of(3);
         let own = vouched.reading(1, 1_000, Some(10));
         assert_eq!(vouched.hear(&own, 2, 1_011), Heard::Contradicts);
         assert_eq!(vouched.hear(&own, 2, 1_012), Heard::Contradicts, "one clock is one witness");
@@ -133,5 +146,17 @@ mod tests {
         assert_eq!((now.truetime(), vouched.contradicted()), (None, 3));
         assert_eq!(vouched.hear(&now, 3, 1_014), Heard::Agrees);
         assert_eq!(vouched.reading(4, 1_003, Some(10)).passed, 1_014, "now the others know better");
+    }
+
+    #[test]
+    fn the_few_do_not_outvote_the_many() {
+        let mut vouched = Vouched::of(5);
+        for fast in [1, 2, 1, 2] {
+            let own = vouched.reading(1, 1_000, Some(10));
+            assert_eq!(vouched.hear(&own, fast, 2_000), Heard::Contradicts);
+        }
+        let own = vouched.reading(2, 1_001, Some(10));
+        assert_eq!((own.uncertainty, own.passed), (Some(10), 991));
+        assert_eq!(vouched.hear(&own, 3, 2_000), Heard::Distrusted);
     }
 }

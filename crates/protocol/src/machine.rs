@@ -200,8 +200,17 @@ pub enum Outcome {
     NoQuorum,
     /// Not done, and never will be: given up for the reason named; trying again may help.
     Aborted(&'static str),
-    /// It may or may not have happened, now or later.
-    Unknown,
+    /// It may or may not have happened, now or later; why that is not known.
+    Unknown(&'static str),
+}
+
+impl Outcome {
+    /// Nobody has said in time how it ended.
+    pub const LATE: Self = Self::Unknown("no answer in time");
+    /// A retry has come when the first attempt's result was remembered no more.
+    pub const FORGOTTEN: Self = Self::Unknown("it was tried again so late that its result is forgotten");
+    /// It is done or will be, and must not be told before its timestamp has passed, which no clock has said.
+    pub const UNPASSED: Self = Self::Unknown("no clock has said in time that its timestamp has passed");
 }
 
 /// What an operation cost and the proof of its place in the order.

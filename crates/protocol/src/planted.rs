@@ -32,6 +32,10 @@ pub enum Planted {
     SnapshotWithoutSessions,
     /// EPaxos's slow path proposes what the coordinator knew, without what the replies add.
     LostDependency,
+    /// A commit in one round takes in what a reply beyond the fast quorum has added.
+    CommitUnion,
+    /// Replicas are told that an instance is final, but not its outcome, whether or not they hold that.
+    FinalToAll,
     /// EPaxos takes an entry of a dependency array for that one instance, not for all up to it.
     SingleInstanceDependencies,
     /// EPaxos executes a component of the dependency graph in the order in which the search met it.
@@ -103,7 +107,7 @@ pub enum Planted {
 
 impl Planted {
     /// Every bug with the name that `sim --plant` takes.
-    pub const ALL: [(&'static str, Self); 47] = [
+    pub const ALL: [(&'static str, Self); 49] = [
         ("skip-write-back", Self::SkipWriteBack),
         ("drop-dependency", Self::DropDependency),
         ("piggyback-dependency", Self::PiggybackDependency),
@@ -118,6 +122,8 @@ impl Planted {
         ("count-acks-across-ballots", Self::CountAcksAcrossBallots),
         ("snapshot-without-sessions", Self::SnapshotWithoutSessions),
         ("lost-dependency", Self::LostDependency),
+        ("commit-union", Self::CommitUnion),
+        ("final-to-all", Self::FinalToAll),
         ("single-instance-dependencies", Self::SingleInstanceDependencies),
         ("unsorted-component", Self::UnsortedComponent),
         ("stable-goes-back", Self::StableGoesBack),

@@ -240,7 +240,7 @@ impl Doing {
             (_, Outcome::NoQuorum | Outcome::Aborted(_)) | (Step::Abort, Outcome::Done) => {
                 return Ok(Some(Ended::Failed));
             }
-            (_, Outcome::Unknown) => return Ok(Some(Ended::Unknown)),
+            (_, Outcome::Unknown(_)) => return Ok(Some(Ended::Unknown)),
             (Step::Act(_, Plan::Fence), Outcome::Fenced) | (Step::Commit, Outcome::Done) => {
                 return Ok(Some(Ended::Ok));
             }

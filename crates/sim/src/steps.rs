@@ -27,13 +27,19 @@ pub struct Sent<M> {
 }
 
 /// A region's clock.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Clock {
     /// By how much it is ahead, in µs.
     ahead: i64,
     /// How far it may be off; `None`: nobody knows.
     bound: Option<Micros>,
     vouched: Vouched,
+}
+
+impl Clock {
+    fn new(ahead: i64, bound: Option<Micros>, regions: u8) -> Self {
+        Self { ahead, bound, vouched: Vouched::of(usize::from(regions)) }
+    }
 }
 
 /// Replicas of one partition, one client machine a region, and what is on its way.
@@ -101,7 +107,7 @@ impl<E: Engine> Steps<E> {
         Self {
             monotonic: 1,
             epoch: 1_000_000_000,
-            clocks: vec![Clock::default(); usize::from(regions)],
+            clocks: vec![Clock::new(0, None, regions); usize::from(regions)],
             replicas: (0..regions).map(replica).collect(),
             clients: (0..regions).map(client).collect(),
             wire: Vec::new(),
@@ -117,7 +123,7 @@ impl<E: Engine> Steps<E> {
 
     /// From now on a region's clock is ahead of true time by so much, and says that it is right within `bound`.
     pub fn set_clock(&mut self, region: u8, ahead: i64, bound: Micros) {
-        self.clocks[usize::from(region)] = Clock { ahead, bound: Some(bound), vouched: Vouched::default() };
+        self.clocks[usize::from(region)] = Clock::new(ahead, Some(bound), self.replicas.len() as u8);
     }
 
     /// What a region's clock says.

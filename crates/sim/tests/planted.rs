@@ -93,6 +93,13 @@ fn single_ballot_in_epaxos() {
 }
 
 #[test]
+fn commit_what_one_reply_more_adds() {
+    let settings = with(Planted::CommitUnion);
+    caught(schedules::instances::one_reply_more_in_epaxos(&settings), "and recovered as");
+    caught(schedules::instances::one_reply_more_in_gryff(&settings), "and recovered as");
+}
+
+#[test]
 fn small_fast_quorum() {
     caught(
         schedules::base_of_a_lost_coordinator(Gryff::linearizable(with(Planted::SmallFastQuorum))),
@@ -389,7 +396,12 @@ fn storms_find_what_is_not_rare() {
 /// As above, for what can go wrong in EPaxos.
 #[test]
 fn storms_find_what_is_not_rare_in_epaxos() {
-    for bug in [Planted::LostDependency, Planted::SingleInstanceDependencies, Planted::UnsortedComponent] {
+    for bug in [
+        Planted::LostDependency,
+        Planted::FinalToAll,
+        Planted::SingleInstanceDependencies,
+        Planted::UnsortedComponent,
+    ] {
         let storms = (0..STORMS).map(|seed| epaxos_storm(bug, seed));
         let found = storms.enumerate().find(|(_, report)| [End::Violated, End::Stuck].contains(&report.end));
         let (seed, found) = found.unwrap_or_else(|| panic!("{bug:?} was not found in {STORMS} storms"));

@@ -219,7 +219,7 @@ impl<'r, E: Engine> Driver<'r, E> {
                 self.world.remind(time + BACK_OFF, token);
                 return;
             }
-            Outcome::NoQuorum | Outcome::Unknown => {
+            Outcome::NoQuorum | Outcome::Unknown(_) => {
                 self.measured.failures += 1;
                 request.longest = None;
             }

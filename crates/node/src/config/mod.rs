@@ -487,6 +487,8 @@ value = "64MiB"
             assert!(with(settings).unwrap_err().contains(reason));
         }
         let clockless = GOOD.replace("model = \"rsc\"", "model = \"rss\"");
+        let told = Config::parse(&clockless.replace("2ms", "0ms"), Path::new("")).unwrap_err()[0].to_string();
+        assert!(told.contains("error: no clock is exact"), "{told}");
         let clockless = clockless.replace("source = \"configured\"\nerror = \"2ms\"", "source = \"none\"");
         let told = Config::parse(&clockless, Path::new("")).unwrap_err()[0].to_string();
         assert!(told.contains("spanner-rss needs a bound on the clock"), "{told}");

@@ -270,7 +270,12 @@ fn read_clock(mut section: Section<'_, '_>, faults: &mut Faults<'_>) -> Source {
         faults.add(path.at, "path: only source = \"clockbound\" has one");
     }
     match (name, error) {
-        ("configured", Some(error)) => Source::Configured(error.value),
+        ("configured", Some(error)) => {
+            if error.value.is_zero() {
+                faults.add(error.at, "error: no clock is exact: state a bound, such as 1ms");
+            }
+            Source::Configured(error.value)
+        }
         ("configured", None) => {
             faults.add(at, "source: \"configured\" needs 'error', the bound on how far the clock is off");
             Source::None

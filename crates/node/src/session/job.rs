@@ -48,7 +48,7 @@ impl State {
         let Completion { request, outcome, cost } = completion;
         let whole = args;
         let args = args.skip(running.prefix);
-        let given_up = matches!(outcome, Outcome::NoQuorum | Outcome::Aborted(_) | Outcome::Unknown);
+        let given_up = matches!(outcome, Outcome::NoQuorum | Outcome::Aborted(_) | Outcome::Unknown(_));
         let ended = match &mut running.job {
             Job::One(one) if one.request == request => {
                 self.answer(one, &outcome, host);
@@ -244,7 +244,7 @@ impl Each {
             Outcome::Answer(Answer::One(reply)) => self.replies[place] = Some(reply),
             // What may have happened weighs more than what has not.
             other => {
-                if self.failed.is_none() || other == Outcome::Unknown {
+                if self.failed.is_none() || matches!(other, Outcome::Unknown(_)) {
                     self.failed = Some(other);
                 }
             }
@@ -265,7 +265,7 @@ impl Each {
             Some(Outcome::NoQuorum | Outcome::Aborted(_)) if !read && written > 0 => {
                 state.error(&outcome::partly(keyspace, written, self.keys.len()));
             }
-            Some(Outcome::Unknown) if !read => {
+            Some(Outcome::Unknown(_)) if !read => {
                 state.error(&outcome::partly(keyspace, written, self.keys.len()));
             }
             Some(other) => state.error(&outcome::error(keyspace, other, read)),

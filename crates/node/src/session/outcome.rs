@@ -13,12 +13,12 @@ pub(super) fn error(keyspace: &KeyspaceInfo, outcome: &Outcome, read: bool) -> S
         Outcome::Aborted(reason) => {
             format!("TRYAGAIN {place}: {reason}, nothing was done: try again")
         }
-        Outcome::Unknown if !read => {
+        Outcome::Unknown(reason) if !read => {
             format!(
-                "UNKNOWNOUTCOME {place}: no answer in time, it may or may not have happened, now or later: read before you try again"
+                "UNKNOWNOUTCOME {place}: {reason}, it may or may not have happened, now or later: read before you try again"
             )
         }
-        Outcome::NoQuorum | Outcome::Unknown => {
+        Outcome::NoQuorum | Outcome::Unknown(_) => {
             format!(
                 "CLUSTERDOWN {place}: no quorum of regions answered in time, nothing was done: try again when most regions can be reached"
             )
@@ -132,8 +132,10 @@ mod tests {
             partitions: 1,
             session: "connection",
         };
-        assert!(error(&keyspace, &Outcome::Unknown, true).starts_with("CLUSTERDOWN "));
-        assert!(error(&keyspace, &Outcome::Unknown, false).starts_with("UNKNOWNOUTCOME "));
+        assert!(error(&keyspace, &Outcome::LATE, true).starts_with("CLUSTERDOWN "));
+        let unknown = error(&keyspace, &Outcome::Unknown("this came between"), false);
+        assert!(unknown.starts_with("UNKNOWNOUTCOME "));
+        assert!(unknown.contains(": this came between, it may or may not have happened"), "{unknown}");
         assert!(error(&keyspace, &Outcome::Aborted("too many"), false).starts_with("TRYAGAIN "));
     }
 }

@@ -96,7 +96,7 @@ fn lonely_node(store: Option<Box<dyn Store>>) -> Node {
     let links = vec![Link::new(1 << 20, Duration::ZERO)];
     let placement = Placement::new(&config);
     let outside = Outside::new(
-        Clock::new(meridian_clock::Clock::open(&meridian_clock::Source::None).unwrap()),
+        Clock::new(meridian_clock::Clock::open(&meridian_clock::Source::None).unwrap(), 1),
         0,
         1,
         placement,

@@ -282,7 +282,7 @@ impl Op {
 
     fn timed_out(&self) -> Outcome {
         match self.work {
-            Work::Write { .. } => Outcome::Unknown,
+            Work::Write { .. } => Outcome::LATE,
             Work::Fence { .. } => {
                 Outcome::Aborted("what this session has seen is not visible in every region yet")
             }

@@ -174,7 +174,7 @@ impl Client {
         let Some(op) = self.open.get(&request) else { return };
         if now.monotonic >= op.give_up {
             let outcome = match op.work {
-                Work::Write { .. } => Outcome::Unknown,
+                Work::Write { .. } => Outcome::LATE,
                 Work::Fence { .. } => {
                     Outcome::Aborted("what this session has seen is not visible in every region yet")
                 }

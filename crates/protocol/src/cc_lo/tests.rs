@@ -179,7 +179,7 @@ fn a_put_that_cannot_be_checked_is_not_visible_and_ends() {
     assert_eq!(grid.outcome(request), None);
     assert_eq!(grid.get(other, &y), Reply::Nil);
     grid.pass(2_000_000, nothing);
-    assert_eq!(grid.outcome(request), Some(&Outcome::Unknown));
+    assert_eq!(grid.outcome(request), Some(&Outcome::LATE));
 }
 
 #[test]

@@ -103,7 +103,7 @@ impl Client {
             Work::Submitted { operation, .. } => operation.action.class() != Class::Read,
             Work::Listing { .. } => false,
         };
-        let outcome = if changes { Outcome::Unknown } else { Outcome::NoQuorum };
+        let outcome = if changes { Outcome::LATE } else { Outcome::NoQuorum };
         self.complete(request, outcome, Cost::default(), out);
     }
 
@@ -173,7 +173,7 @@ impl machine::Client for Client {
                 if !matches!(self.open.get(&op.request), Some(Op { work: Work::Submitted { .. }, .. })) {
                     return;
                 }
-                let outcome = answer.map_or(Outcome::Unknown, Outcome::Answer);
+                let outcome = answer.map_or(Outcome::FORGOTTEN, Outcome::Answer);
                 let witness = carstamp.filter(|_| matches!(outcome, Outcome::Answer(_)));
                 let witness = witness.map(Carstamp::witness);
                 let reason = if waited > 0 { "operations that this one comes after" } else { "" };

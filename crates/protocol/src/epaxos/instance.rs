@@ -143,10 +143,8 @@ impl instances::instance::Attributes for Attributes {
         self.newest_ms = self.newest_ms.max(other.newest_ms);
     }
 
-    /// The newest time does not count: it follows from the dependencies, as whoever knows an instance knows its
-    /// operations' times, and whoever knows a later one of the line has counted them.
     fn same(&self, other: &Self) -> bool {
-        self.dependencies == other.dependencies && self.seq == other.seq
+        self == other
     }
 
     fn dependencies(&self) -> usize {

@@ -9,7 +9,7 @@ use super::Epaxos;
 use super::instance::{Attributes, Instance, InstanceId, Kind, Operation, Phase, Proposal, line_of};
 use crate::components::Plan;
 use crate::instances::instance::{Attributes as _, Operations};
-use crate::instances::log::mix;
+use crate::instances::log::digest;
 use crate::instances::{self, Adopted, Indexes, LogState};
 use crate::object::{Answer, Class, apply};
 use crate::planted::Planted;
@@ -94,11 +94,8 @@ impl instances::Head<Epaxos> for Head {
     }
 
     fn progress(&self) -> u64 {
-        if self.beyond.is_empty() && self.executed.iter().all(|last| *last == 0) {
-            return 0;
-        }
         let beyond = self.beyond.iter().flat_map(|id| [id.line(self.regions()) as u64, id.index]);
-        self.executed.iter().chain(&self.latest).copied().chain(beyond).fold(1, mix)
+        digest(self.executed.iter().chain(&self.latest).copied().chain(beyond))
     }
 
     fn note(&mut self, id: InstanceId, operations: &Operations, attributes: &Attributes) {

@@ -312,6 +312,18 @@ fn states_are_adopted_as_far_as_they_are_later() {
     assert_eq!(ahead.adopt(foreign), None);
 }
 
+/// That the first instance of the first line was a Nop is all that one replica is ahead.
+#[test]
+fn a_nop_alone_is_adopted() {
+    let nop = id(Kind::Update, 0, 1);
+    let mut ahead = Log::new(REGIONS, Plant::default());
+    ahead.instances.insert(nop, Box::new(Instance::unknown()));
+    let mut behind = ahead.clone();
+    ahead.finish(nop, Some(Proposal::default()));
+    ahead.execute(&[nop], &mut Held::default(), HORIZON_MS);
+    assert_eq!(behind.adopt(ahead.state()), Some(Adopted { covered: vec![nop], later: false }));
+}
+
 #[test]
 fn records_come_back_and_bad_ones_are_refused() {
     let id = id(Kind::Read, 2, 7);

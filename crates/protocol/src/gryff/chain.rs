@@ -6,7 +6,7 @@
 
 use super::Gryff;
 use super::instance::{Base, InstanceId, Operation, Proposal};
-use crate::instances::log::mix;
+use crate::instances::log::digest;
 use crate::instances::{self, Adopted, Indexes, Log, LogState};
 use crate::object::apply;
 use crate::registers::carstamp::Held;
@@ -50,10 +50,7 @@ impl instances::Head<Gryff> for Head {
     }
 
     fn progress(&self) -> u64 {
-        if self.executed.iter().all(|last| *last == 0) {
-            return 0;
-        }
-        self.executed.iter().chain(&self.latest).fold(1, |digest, last| mix(digest, *last))
+        digest(self.executed.iter().chain(&self.latest).copied())
     }
 
     fn agreed(&self, buffer: &mut Vec<u8>) {

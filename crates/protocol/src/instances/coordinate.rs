@@ -18,7 +18,7 @@ pub struct Coordination<P: Protocol> {
     pub(crate) stage: Stage,
     /// What this replica proposed. Its own vote counts as this, whatever it learns later.
     initial: P::Attributes,
-    /// `initial` with all that replies have added.
+    /// `initial` with all that replies have added; once it is decided, what is.
     pub(crate) merged: P::Attributes,
     /// With three replicas: whose merged attributes may be committed at once.
     partner: Option<Region>,
@@ -29,8 +29,6 @@ pub struct Coordination<P: Protocol> {
     /// Who has pre-accepted, this replica included, and who of them had nothing to add.
     replied: RegionSet,
     unchanged: RegionSet,
-    /// Who has on record just what `merged` says.
-    holders: RegionSet,
     accepted: RegionSet,
     /// Wide-area round trips so far.
     pub(crate) rounds: u32,
@@ -127,7 +125,6 @@ impl<P: Protocol> Replica<P> {
             widened: false,
             replied: own,
             unchanged: own,
-            holders: RegionSet::default(),
             accepted: RegionSet::default(),
             rounds: 1,
             give_up,
@@ -194,13 +191,7 @@ impl<P: Protocol> Replica<P> {
         if attributes.same(&coordination.initial) {
             coordination.unchanged.insert(from);
         }
-        if *attributes != coordination.merged {
-            coordination.merged.merge(attributes);
-            coordination.holders = RegionSet::default();
-        }
-        if *attributes == coordination.merged {
-            coordination.holders.insert(from);
-        }
+        coordination.merged.merge(attributes);
         self.advance_pre_accept(now, key, id, out);
     }
 
@@ -216,6 +207,7 @@ impl<P: Protocol> Replica<P> {
     fn advance_pre_accept(&mut self, now: Now, key: &Bytes, id: P::Id, out: &mut Out<P>) {
         let (quorum, fast_quorum) = (self.quorum(), self.fast_quorum());
         let lost_dependency = self.settings().plant.has(Planted::LostDependency);
+        let commit_union = self.settings().plant.has(Planted::CommitUnion);
         let Some(coordination) = self.logs.get_mut(key).and_then(|log| log.coordinations.get_mut(&id)) else {
             return;
         };
@@ -228,7 +220,16 @@ impl<P: Protocol> Replica<P> {
         };
         if fast {
             self.counters.fast_path += 1;
-            let outcome = (coordination.proposal(), coordination.holders);
+            let holders = if let Some(partner) = coordination.partner {
+                RegionSet::of(partner)
+            } else {
+                // Just what the fast quorum has on record: a recovery knows nothing of what one reply more has added.
+                if !commit_union {
+                    coordination.merged = coordination.initial.clone();
+                }
+                coordination.unchanged
+            };
+            let outcome = (coordination.proposal(), holders);
             P::on_decided(self, key, id, true, out);
             return self.commit(now, key, id, outcome, out);
         }
@@ -314,9 +315,10 @@ impl<P: Protocol> Replica<P> {
         (outcome, holders): (ProposalOf<P>, RegionSet),
         out: &mut Out<P>,
     ) {
+        let final_to_all = self.settings().plant.has(Planted::FinalToAll);
         for region in self.others() {
             let commit = || Step::Commit { proposal: Box::new(outcome.clone()) };
-            let step = if holders.contains(region) { Step::Final } else { commit() };
+            let step = if final_to_all || holders.contains(region) { Step::Final } else { commit() };
             self.tell(region, key, id, step, out);
         }
         self.on_commit(now, key, id, Some(outcome), out);

@@ -189,11 +189,33 @@ impl<P: Protocol> Dependencies for Log<P> {
     }
 }
 
-/// Adds a word to a digest.
-pub(crate) fn mix(digest: u64, word: u64) -> u64 {
-    let mixed = (digest ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed ^ mixed >> 29
+/// A digest of how far instances are executed, told in so many words; 0 only of none, whose words are all 0.
+pub(crate) fn digest(words: impl Iterator<Item = u64>) -> u64 {
+    let mix = |digest: u64, word: u64| {
+        let mixed = (digest ^ word).wrapping_mul(SPREAD);
+        mixed ^ mixed >> 29
+    };
+    let (digest, all) = words.fold((SPREAD, 0), |(digest, all), word| (mix(digest, word), all | word));
+    if all == 0 { 0 } else { digest.max(1) }
 }
+
+/// 2^64 divided by the golden ratio: no index comes near it.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Old results are looked for once in so many executions, at the same ones on every replica.
 const FORGET_EVERY: u64 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::digest;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn digests_tell_how_far_apart_all_short_logs_are() {
+        let words = |n: u64| (0..4).map(move |i| n / 5u64.pow(i) % 5);
+        let digests: BTreeSet<u64> = (0..625).map(|n| digest(words(n))).collect();
+        assert_eq!(digests.len(), 625);
+        assert_eq!(digest(words(0)), 0);
+        assert!((1..625).all(|n| digest(words(n)) != 0));
+    }
+}

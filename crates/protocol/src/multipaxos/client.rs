@@ -79,7 +79,7 @@ impl Client {
             return self.send(now, request, out);
         }
         // An update that is in somebody's log may be chosen yet.
-        let outcome = if op.lane().is_some() { Outcome::Unknown } else { Outcome::NoQuorum };
+        let outcome = if op.lane().is_some() { Outcome::LATE } else { Outcome::NoQuorum };
         self.complete(request, outcome, Cost::default(), out);
     }
 
@@ -93,7 +93,7 @@ impl Client {
                 let named = |listed: Listed| (listed.key, listed.kind.as_str());
                 (Outcome::Page(keys.into_iter().map(named).collect(), next), None)
             }
-            Told::Forgotten => (Outcome::Unknown, None),
+            Told::Forgotten => (Outcome::FORGOTTEN, None),
             // If it was asked more than once another leader may have taken it.
             Told::Refused if op.attempt > 0 => return,
             Told::Refused => (Outcome::Aborted("this node's clock is far ahead of the leader's"), None),

@@ -321,7 +321,9 @@ impl Client {
             (Stage::Committing { .. }, Ending::Aborted(reason)) if decided => {
                 self.lose(now, number, reason, out);
             }
-            (Stage::Committing { .. }, Ending::Forgotten) => self.drop_writer(number, Outcome::Unknown, out),
+            (Stage::Committing { .. }, Ending::Forgotten) => {
+                self.drop_writer(number, Outcome::FORGOTTEN, out);
+            }
             _ => {}
         }
     }
@@ -337,7 +339,7 @@ impl Client {
                 .truetime()
                 .map_or(self.settings.retry, |time| (earliest_end + 1).saturating_sub(time.earliest));
             if now.truetime().is_none() && now.monotonic >= open.give_up {
-                return self.drop_writer(number, Outcome::Unknown, out);
+                return self.drop_writer(number, Outcome::UNPASSED, out);
             }
             if wait > 0 {
                 return self.alarms.set(now.monotonic + wait, Due::Writer(number), out);
@@ -418,7 +420,7 @@ impl Client {
         let late = open.request.is_some() && now.monotonic >= open.give_up;
         match &open.stage {
             Stage::Ending { .. } => return self.end(now, number, out),
-            Stage::Committing { .. } if late => return self.drop_writer(number, Outcome::Unknown, out),
+            Stage::Committing { .. } if late => return self.drop_writer(number, Outcome::LATE, out),
             Stage::Open if late && !open.interactive => {
                 return self.give_up(now, number, Outcome::NoQuorum, out);
             }

@@ -154,7 +154,7 @@ impl<E: Engine> World<E> {
                 barrier: node::Barrier::default(),
                 busy_until: 0,
                 clock: Clock::right(),
-                vouched: Vouched::default(),
+                vouched: Vouched::of(shape.nodes()),
                 last_request: 0,
             })
             .collect();

@@ -217,7 +217,7 @@ impl<E: Engine> Node<E> {
         self.replicas.clear();
         self.clients.clear();
         self.attached.clear();
-        self.vouched = Vouched::default();
+        self.vouched.forget();
         let barrier = std::mem::take(&mut self.barrier);
         let torn = barrier.committing.map_or(Vec::new(), |batch| batch.records);
         self.store(torn.into_iter().take(survivors));

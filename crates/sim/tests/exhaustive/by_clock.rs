@@ -145,6 +145,7 @@ fn operations_by_the_clock_in_all_orders() {
     for small in [write_after_a_read(), write_after_a_read_of_rsc()] {
         let explored = small.tried(Plant::default(), states(2_000_000)).unwrap();
         println!("{:?}, a write after a read, by the clock: {explored:?}", small.model);
+        assert!(explored.ends > 1_000, "{explored:?}");
     }
 }
 

@@ -526,7 +526,7 @@ impl Client for Session {
                 continue;
             }
             let outcome = match pending.ask {
-                Ask::Update(_) | Ask::Commit(_) => Outcome::Unknown,
+                Ask::Update(_) | Ask::Commit(_) => Outcome::LATE,
                 _ => Outcome::NoQuorum,
             };
             self.transaction = None;

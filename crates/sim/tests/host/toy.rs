@@ -256,7 +256,7 @@ impl Client for ToyClient {
     fn on_wake(&mut self, now: Now, out: &mut Effects<Message, Completion>) {
         for (id, (to, message, give_up)) in &self.open {
             if now.monotonic >= *give_up {
-                out.output(Completion { request: *id, outcome: Outcome::Unknown, cost: Cost::default() });
+                out.output(Completion { request: *id, outcome: Outcome::LATE, cost: Cost::default() });
             } else {
                 out.send(*to, message.clone());
             }

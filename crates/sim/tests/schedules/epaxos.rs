@@ -1,6 +1,7 @@
 //! Schedules in which a wrong EPaxos goes wrong, message by message.
 
 use super::Played;
+use super::instances::explicit;
 use meridian_protocol::epaxos::instance::{InstanceId, Kind, Step};
 use meridian_protocol::epaxos::{Epaxos, Message};
 use meridian_protocol::object::{Action, Command, Condition, Expiry, Set, SetAnswer};
@@ -25,9 +26,7 @@ type Fits = fn(&Step) -> bool;
 /// The published counterexample to one ballot an instance (Sutra 2019), with this recovery's choices in place of the
 /// published ones: p1 = region 0, p2 = 1, p3 = 2.
 pub(crate) fn two_outcomes_of_one_instance(settings: &Settings) -> Played {
-    // First phases go to all, and the schedule alone says who hears them.
-    let settings = Settings { thrifty: false, operation_timeout: 1_000 * LATER, ..settings.clone() };
-    let mut steps = Steps::new(&Epaxos::new(settings), 3);
+    let mut steps = Steps::new(&Epaxos::new(explicit(settings)), 3);
     let c2 = InstanceId { kind: Kind::Update, row: Region(0), index: 1 };
     let [p1, p2, p3] = [0, 1, 2].map(|region| steps.replica(region));
     let between = |from: Address, to: Address, id: InstanceId, fits: Fits| {

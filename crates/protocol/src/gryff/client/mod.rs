@@ -57,7 +57,9 @@ pub struct Client {
     passing: BTreeSet<(u64, RequestId)>,
     /// When to look again whether one has.
     watch: Option<Micros>,
-    /// By partition, how long a quorum takes to answer; kept for [`Writes::Auto`](crate::registry::Writes::Auto).
+    /// Whether other nodes' word that a timestamp has passed comes sooner than the own clock's.
+    others_know_sooner: bool,
+    /// By partition, how long a quorum takes to answer; kept where timestamps are of clocks.
     round_trips: BTreeMap<u16, Micros>,
     alarms: Alarms<Alarm>,
 }
@@ -151,6 +153,7 @@ impl Client {
             passing: BTreeSet::new(),
             watch: None,
             round_trips: BTreeMap::new(),
+            others_know_sooner: false,
             alarms: Alarms::new(),
         }
     }
@@ -296,7 +299,8 @@ impl Client {
                 Outcome::NoQuorum
             }
             // What was sent may take effect yet, and must not be sent again in another form.
-            Phase::Write2 { .. } | Phase::Rmw { .. } | Phase::Passing { .. } => Outcome::Unknown,
+            Phase::Write2 { .. } | Phase::Rmw { .. } => Outcome::LATE,
+            Phase::Passing { .. } => Outcome::UNPASSED,
         };
         self.complete(now, request, outcome, Cost::default(), out);
     }
@@ -309,10 +313,10 @@ impl Client {
         }
         let began = if op.started == 0 { now.monotonic } else { op.started };
         let waited = began.saturating_sub(op.began);
-        if waited > 0 {
-            cost.waited += waited;
+        if waited > cost.waited {
             cost.reason = "settling what was read before";
         }
+        cost.waited += waited;
         out.output(Completion { request, outcome, cost });
     }
 
@@ -432,7 +436,7 @@ impl machine::Client for Client {
                     return;
                 }
                 self.drop_piggyback(request);
-                let outcome = answer.map_or(Outcome::Unknown, Outcome::Answer);
+                let outcome = answer.map_or(Outcome::FORGOTTEN, Outcome::Answer);
                 let witness = matches!(outcome, Outcome::Answer(_)).then(|| carstamp.witness());
                 let cost = Cost { rounds, witness, ..Cost::default() };
                 self.tell(now, request, (Class::ReadModifyWrite, carstamp.ts), (outcome, cost), out);

@@ -1,7 +1,7 @@
 //! Waiting for timestamps to pass: answers that must not be told before, and operations that must not begin before.
 //!
-//! With the own clock the wait is about as long as the timestamp lies ahead. A node without a bound asks replicas:
-//! their messages bring what has passed ([`Now::passed`]).
+//! With the own clock the wait is about as long as the timestamp lies ahead. A node without a bound, or with one so much
+//! wider than the others' that their word comes sooner, asks replicas: their messages bring what has passed ([`Now::passed`]).
 
 use super::{Alarm, Client, Out, Phase};
 use crate::clock::{Micros, Now};
@@ -62,8 +62,13 @@ impl Client {
         if !self.passing.insert((ts, request)) {
             return;
         }
-        if now.uncertainty.is_none() {
-            self.ask_time(request, out);
+        match now.truetime() {
+            None => self.ask_time(request, out),
+            Some(own) => {
+                let partition = self.open.get(&request).map_or(0, |op| op.partition);
+                let round_trip = self.round_trips.get(&partition).copied().unwrap_or(Micros::MAX);
+                self.others_know_sooner = now.passed.saturating_sub(own.earliest) > round_trip;
+            }
         }
         self.watch_time(now, now.uncertainty.is_some(), out);
     }
@@ -117,7 +122,7 @@ impl Client {
         }
         self.watch = None;
         let Some((_, request)) = self.passing.first().copied() else { return };
-        if now.uncertainty.is_none() {
+        if now.uncertainty.is_none() || self.others_know_sooner {
             self.ask_time(request, out);
         }
         self.watch_time(now, now.uncertainty.is_some(), out);

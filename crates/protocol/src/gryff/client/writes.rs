@@ -9,6 +9,10 @@ use crate::registers::carstamp::{Carstamp, Held};
 use crate::registry::Writes;
 use crate::topology::{Region, RegionSet};
 
+/// Why nobody knows whether a write that the replicas refused takes effect. What the machine has once used as a timestamp it
+/// stays above, so putting the clock right is not enough.
+const AHEAD: &str = "replicas refuse it because this node's clock is or was far ahead of theirs (put it right and start the node again)";
+
 impl Client {
     pub(super) fn on_write1_reply(
         &mut self,
@@ -53,7 +57,7 @@ impl Client {
 
     /// A quorum of a partition has answered after so long. The shortest counts, though not for ever: regions go away.
     fn note_round_trip(&mut self, partition: u16, took: Micros) {
-        if self.engine.settings.writes == Writes::Auto {
+        if self.is_clocked() {
             let known = self.round_trips.entry(partition).or_insert(took);
             *known = took.min(*known + *known / 16 + 1);
         }
@@ -132,8 +136,7 @@ impl Client {
         refused.insert(from);
         if refused.len() > most {
             // Some replica may hold it all the same, now or when its clock has come so far.
-            let cost = Cost { reason: "this node's clock is far ahead of the replicas'", ..Cost::default() };
-            self.complete(now, request, Outcome::Unknown, cost, out);
+            self.complete(now, request, Outcome::Unknown(AHEAD), Cost::default(), out);
         }
     }
 }
