@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The engines beside each other on real nodes, and what work costs a node.
 
-usage: engines.py [--seconds 5] [--repeats 3] [--clients 64] [--binary PATH] [--fit | --fit-causal [ENGINES]] [--regions 1,3]
+usage: engines.py [--seconds 5] [--repeats 3] [--clients 64] [--binary PATH] [--fit | --fit-causal [ENGINES] | --retwis] [--regions 1,3]
 
 Without --fit: throughput and CPU of gryff, gryff-rsc, epaxos, multipaxos and abd, and of gryff with writes in one round,
 three and five `meridian serve` processes on this machine, in memory, same load, repeats of all engines in turn so that none has a better hour. The
@@ -50,6 +50,7 @@ def main():
     parser.add_argument("--binary", default=os.path.join(bench.ROOT, "target/release/meridian"))
     parser.add_argument("--fit", action="store_true")
     parser.add_argument("--fit-causal", nargs="?", const="contrarian,cc-lo", metavar="ENGINES")
+    parser.add_argument("--retwis", action="store_true")
     parser.add_argument("--regions", default="1,3", help="of --fit-causal")
     args = parser.parse_args()
     args.placement = "two+two"
@@ -57,6 +58,8 @@ def main():
         fit(args)
     elif args.fit_causal:
         fit_causal(args)
+    elif args.retwis:
+        retwis(args)
     else:
         compare(args)
 
@@ -91,6 +94,34 @@ def compare(args):
                     f"| {run['p99']:.2f} | {run['server_cpu']:.1f} | {each} |",
                     flush=True,
                 )
+
+
+def retwis(args):
+    print(f"{args.clients} closed-loop clients, {args.seconds:g} s, median of {args.repeats} by CPU")
+    print("| engine | load | per second | p50 ms | p99 ms | CPU us each | beside spanner |")
+    print("|---|---|---|---|---|---|---|")
+    transactions = ["--retwis", "--keys", "1000000"]
+    rows = [
+        ("spanner", "strict-serializable", "Retwis", transactions),
+        ("spanner-rss", "rss", "Retwis", transactions),
+        ("multipaxos", "linearizable", "one key", ["--mix", "1:1:0", "--keys", "1000000"]),
+    ]
+    runs = {engine: [] for engine, *_ in rows}
+    for _ in range(args.repeats):
+        for engine, model, _, load in rows:
+            clock = '[clock]\nsource = "configured"\nerror = "1us"\n'
+            keyspaces = f'[[keyspace]]\nnumber = 0\nmodel = "{model}"\nengine = "{engine}"\npartitions = 8\n{clock}'
+            options = {"durability": "memory", "nodes": 3, "keyspaces": keyspaces}
+            runs[engine].append(bench.measure(args, bench.Cluster, options, load))
+    middle = {engine: sorted(r, key=lambda run: run["server_cpu"])[len(r) // 2] for engine, r in runs.items()}
+    for engine, _, load, _ in rows:
+        run = middle[engine]
+        ratio = run["server_cpu"] / middle["spanner"]["server_cpu"]
+        print(
+            f"| {engine} | {load} | {run['ops_per_s']:,.0f} | {run['p50']:.2f} | {run['p99']:.2f} | {run['server_cpu']:.1f} "
+            f"| {ratio:.3f} |",
+            flush=True,
+        )
 
 
 def fit(args):

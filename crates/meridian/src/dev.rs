@@ -82,9 +82,6 @@ pub(crate) fn run(options: Options) -> Ended {
             "leave it out, or name one of them",
         ));
     }
-    if options.clock_error.is_zero() {
-        faults.push(Fault::new("dev: --clock-error", "no clock is exact", "state a bound, such as 1ms"));
-    }
     let nodes = regions
         .as_ref()
         .map_or(0, |regions| u32::from(regions.regions()) * u32::from(options.nodes_per_region));

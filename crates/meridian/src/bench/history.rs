@@ -26,11 +26,11 @@ pub(super) struct Seen {
     pub(super) session: String,
     /// What it was.
     pub(super) verb: Verb,
-    /// The key.
-    pub(super) key: String,
-    /// The value that was read, if that is known.
-    pub(super) read: Option<String>,
-    /// The value that was written.
+    /// The keys; those that are read and those that are written are the first ones.
+    pub(super) keys: Vec<String>,
+    /// The values that were read; none if they are not known.
+    pub(super) read: Vec<Option<String>>,
+    /// The value that was written to each.
     pub(super) written: String,
     /// When it was sent (not when it was intended: an operation cannot act before it is sent).
     pub(super) sent: Instant,
@@ -52,21 +52,29 @@ impl HistoryFile {
     /// Appends one operation.
     pub(super) fn append(&mut self, seen: Seen) {
         let nanos = |at: Instant| at.saturating_duration_since(self.origin).as_nanos() as i64;
-        let saw_nothing_known = seen.outcome != Ended::Ok && seen.read.is_none();
-        let read = Access { mode: Mode::Read, key: seen.key.clone(), value: seen.read };
-        let write = Access { mode: Mode::Write, key: seen.key, value: Some(seen.written) };
+        let keys = seen.keys;
+        let (reads, writes) = (seen.verb.reads(keys.len()), seen.verb.writes());
+        let value = |index: usize| seen.read.get(index).cloned().flatten();
+        let read = |(index, key): (usize, &String)| Access {
+            mode: Mode::Read,
+            key: key.clone(),
+            value: value(index),
+        };
+        let write =
+            |key: &String| Access { mode: Mode::Write, key: key.clone(), value: Some(seen.written.clone()) };
+        // To state a read of which nothing is known would say that the key was absent.
+        let stated = if seen.read.is_empty() && writes > 0 { 0 } else { reads };
+        let ops = keys.iter().enumerate().take(stated).map(read).chain(keys.iter().take(writes).map(write));
         let event = Event {
             id: self.next_id,
             session: seen.session,
             service: self.service.clone(),
-            kind: Kind::Op,
-            ops: match seen.verb {
-                Verb::Get => vec![read],
-                Verb::Set => vec![write],
-                // To state its read would say that the key was absent.
-                Verb::Rmw if saw_nothing_known => vec![write],
-                Verb::Rmw => vec![read, write],
+            kind: match seen.verb {
+                Verb::Get | Verb::Set | Verb::Rmw => Kind::Op,
+                Verb::AddUser | Verb::Follow | Verb::Post => Kind::Rw,
+                Verb::Timeline => Kind::Ro,
             },
+            ops: ops.collect(),
             invoke: nanos(seen.sent),
             returned: seen.answered.map(nanos),
             outcome: seen.outcome,
@@ -92,17 +100,17 @@ impl HistoryFile {
 mod tests {
     use super::*;
 
-    /// The accesses of an rmw that ended so, as the file has them.
-    fn rmw(outcome: Ended, read: Option<&str>) -> Vec<(Mode, Option<String>)> {
+    /// The accesses of an operation that ended so, as the file has them.
+    fn accesses(verb: Verb, keys: &[&str], outcome: Ended, read: &[Option<&str>]) -> Vec<String> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("one.jsonl");
         let origin = Instant::now();
         let mut file = HistoryFile::create(&path, "db0".into(), origin).unwrap();
         file.append(Seen {
             session: "p0.0".into(),
-            verb: Verb::Rmw,
-            key: "x".into(),
-            read: read.map(str::to_owned),
+            verb,
+            keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+            read: read.iter().map(|value| value.map(str::to_owned)).collect(),
             written: "1".into(),
             sent: origin,
             answered: (outcome == Ended::Ok).then_some(origin),
@@ -111,14 +119,25 @@ mod tests {
         });
         file.finish().unwrap();
         let event: Event = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-        event.ops.into_iter().map(|access| (access.mode, access.value)).collect()
+        event.ops.iter().map(|access| serde_json::to_string(access).unwrap()).collect()
     }
 
     #[test]
     fn an_rmw_whose_answer_never_came_does_not_claim_that_the_key_was_absent() {
-        let write = (Mode::Write, Some("1".to_owned()));
-        assert_eq!(rmw(Ended::Ok, None), [(Mode::Read, None), write.clone()]);
-        assert_eq!(rmw(Ended::Ok, Some("0")), [(Mode::Read, Some("0".to_owned())), write.clone()]);
-        assert_eq!(rmw(Ended::Unknown, None), [write]);
+        let rmw = |outcome, read: &[Option<&str>]| accesses(Verb::Rmw, &["x"], outcome, read);
+        let write = r#"["w","x","1"]"#;
+        assert_eq!(rmw(Ended::Ok, &[None]), [r#"["r","x",null]"#, write]);
+        assert_eq!(rmw(Ended::Ok, &[Some("0")]), [r#"["r","x","0"]"#, write]);
+        assert_eq!(rmw(Ended::Unknown, &[]), [write]);
+    }
+
+    #[test]
+    fn a_transaction_reads_the_first_of_its_keys_and_writes_the_first() {
+        let add = |outcome, read: &[Option<&str>]| accesses(Verb::AddUser, &["x", "y", "z"], outcome, read);
+        let writes = [r#"["w","x","1"]"#, r#"["w","y","1"]"#, r#"["w","z","1"]"#];
+        assert_eq!(add(Ended::Ok, &[Some("0")]), [&[r#"["r","x","0"]"#], &writes[..]].concat());
+        assert_eq!(add(Ended::Unknown, &[]), writes);
+        let timeline = accesses(Verb::Timeline, &["x", "y"], Ended::Ok, &[Some("0"), None]);
+        assert_eq!(timeline, [r#"["r","x","0"]"#, r#"["r","y",null]"#]);
     }
 }

@@ -24,7 +24,7 @@ use tally::Tally;
 use tokio::net::TcpStream;
 use tokio::runtime::LocalOptions;
 use tokio::task::JoinHandle;
-use workload::{Mix, Names, Spread, Workload};
+use workload::{Application, Mix, Names, Spread, Workload};
 use zipf::Zipf;
 
 /// Put load on any RESP server and measure it
@@ -57,6 +57,10 @@ pub(crate) struct Options {
     /// Shares of GET, SET and read-modify-write (SET key value GET)
     #[arg(long, value_name = "READ:WRITE:RMW", default_value = "50:50:0")]
     mix: Mix,
+    /// The transactions of Retwis, a clone of Twitter, in place of --mix: add a user (5%, reads 1 key and writes 3), follow (15%,
+    /// 2 and 2), post (30%, 3 and 5), each as MULTI to EXEC; load a timeline (50%), as MGET of 1 to 10 keys
+    #[arg(long, conflicts_with_all = ["mix", "conflict"])]
+    retwis: bool,
     /// Per cent of operations that go to one key shared by all clients; the rest go to keys of the client's own
     #[arg(long, value_name = "PCT", conflicts_with = "zipf")]
     conflict: Option<f64>,
@@ -137,6 +141,12 @@ impl Options {
             "give more keys than clients",
         );
         require(
+            !self.retwis || self.keys >= workload::TIMELINE as u64,
+            "--keys",
+            "a timeline of --retwis is of up to ten different keys",
+            "give more",
+        );
+        require(
             self.zipf.is_none_or(|theta| theta > 0.0 && theta < 1.0),
             "--zipf",
             "YCSB's distribution is defined for skews above 0 and below 1",
@@ -159,6 +169,10 @@ impl Options {
         }
     }
 
+    fn application(&self) -> Application {
+        if self.retwis { Application::Retwis } else { Application::Registers(self.mix) }
+    }
+
     fn spread(&self) -> Spread {
         match (self.conflict, self.zipf) {
             (Some(share), _) => Spread::Conflict(share / 100.0),
@@ -170,6 +184,9 @@ impl Options {
 
 async fn measure(options: &Options) -> Result<Report, Fault> {
     let mut streams = connect_all(options).await?;
+    if options.retwis {
+        demand_transactions(&mut streams[0]).await?;
+    }
     let witness = options.history.is_some() && proves_order(&mut streams[0]).await;
     let start = Instant::now();
     let measured_from = start + options.warmup;
@@ -180,7 +197,7 @@ async fn measure(options: &Options) -> Result<Report, Fault> {
         pipeline: options.pipeline as usize,
         timeout: options.timeout,
         names: match options.history {
-            Some(_) => Names::fresh(options.value_size, seconds_since_epoch()),
+            Some(_) => Names::fresh(options.value_size, nanos_since_epoch()),
             None => Names::new(options.value_size),
         },
         tally: RefCell::new(Tally::new()),
@@ -234,6 +251,23 @@ async fn connect_all(options: &Options) -> Result<Vec<TcpStream>, Fault> {
     Ok(streams)
 }
 
+/// Sees to it that the server has transactions of several keys: what it refuses by one it would refuse by each.
+async fn demand_transactions(stream: &mut TcpStream) -> Result<(), Fault> {
+    let refused = |why| {
+        Fault::new("bench: --retwis", why, "load a keyspace with transactions of several keys, with --db")
+    };
+    for words in [&["MULTI"][..], &["GET", "retwis:a"], &["GET", "retwis:b"], &["EXEC"]] {
+        let answered = session::ask(stream, words, |reply| match reply {
+            wire::Reply::Error(why) => {
+                Err(format!("{} is refused: {}", words[0], String::from_utf8_lossy(why)))
+            }
+            _ => Ok(()),
+        });
+        answered.await.flatten().map_err(refused)?;
+    }
+    Ok(())
+}
+
 /// Whether the server knows `MERIDIAN.COST`. The question travels with each operation, so that it costs no round
 /// trip of its own, but it does cost the server work: only histories ask it.
 async fn proves_order(stream: &mut TcpStream) -> bool {
@@ -261,8 +295,8 @@ fn start_sessions(
     let spread = options.spread();
     let clients = u64::from(options.clients);
     let start = |(number, (stream, slot)): (usize, (TcpStream, Rc<Slot>))| {
-        let workload =
-            Workload::new(options.seed, options.mix, spread.clone(), options.keys, number as u64, clients);
+        let (application, client) = (options.application(), (number as u64, clients));
+        let workload = Workload::new(options.seed, application, spread.clone(), options.keys, client);
         let due = if options.rate.is_some() { Due::Open(slot) } else { Due::Closed };
         let session = Session::new(Rc::clone(run), options.login(number), number, workload, due);
         tokio::task::spawn_local(session.work(stream))
@@ -299,8 +333,8 @@ async fn watch(run: Rc<Run>, total: Duration) {
     }
 }
 
-fn seconds_since_epoch() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+fn nanos_since_epoch() -> u128 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos())
 }
 
 fn cannot_write(path: &std::path::Path, error: &std::io::Error) -> Fault {

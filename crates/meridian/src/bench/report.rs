@@ -108,12 +108,12 @@ impl Report {
             writeln!(text, "{} · {} clients · seed {} · {counts_from}", self.target, self.clients, self.seed);
         let _ = writeln!(
             text,
-            "{:<5}{:>12}{:>12}{:>11}{:>11}{:>11}{:>11}{:>11}",
+            "{:<9}{:>12}{:>12}{:>11}{:>11}{:>11}{:>11}{:>11}",
             "", "ops", "ops/s", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "max ms"
         );
-        for name in ["get", "set", "rmw", "all"] {
+        for name in Verb::ALL.into_iter().map(Verb::name).chain(["all"]) {
             let Some(latency) = self.by_op.get(name) else { continue };
-            let _ = write!(text, "{name:<5}{:>12}{:>12.1}", latency.n, latency.n as f64 / self.seconds);
+            let _ = write!(text, "{name:<9}{:>12}{:>12.1}", latency.n, latency.n as f64 / self.seconds);
             for micros in [latency.p50_us, latency.p90_us, latency.p99_us, latency.p999_us, latency.max_us] {
                 let _ = write!(text, "{:>11.3}", micros / 1_000.0);
             }

@@ -129,6 +129,8 @@ struct InFlight {
     /// When it should have been sent; the same as `sent` in a closed loop.
     intended: Instant,
     sent: Instant,
+    /// How many replies still come before its own: `OK` and `QUEUED`.
+    ahead: usize,
     /// Its answer, while the answer to the question for its witness is still to come.
     answer: Option<Answer>,
 }
@@ -137,7 +139,7 @@ struct InFlight {
 struct Answer {
     at: Instant,
     outcome: Ended,
-    read: Option<String>,
+    read: Vec<Option<String>>,
 }
 
 /// The connection is of no more use.
@@ -228,8 +230,9 @@ impl Session {
                     if length.map_err(|_| Lost)? == 0 {
                         return Err(Lost);
                     }
+                    self.take_replies(Instant::now())?;
+                    // Later than the answers: what is sent now comes after them.
                     now = Instant::now();
-                    self.take_replies(now)?;
                 }
                 _ = write.writable(), if !self.output.is_empty() => now = Instant::now(),
                 () = self.due.changed() => now = Instant::now(),
@@ -248,25 +251,43 @@ impl Session {
         while self.in_flight.len() < self.run.pipeline && !self.is_over(now) {
             let Some(intended) = self.due.next(now) else { break };
             let operation = self.workload.draw();
-            self.name(operation);
-            match operation.verb {
-                Verb::Get => wire::command(&["GET", &self.key], &mut self.output),
-                Verb::Set => wire::command(&["SET", &self.key, &self.value], &mut self.output),
-                Verb::Rmw => wire::command(&["SET", &self.key, &self.value, "GET"], &mut self.output),
-            }
+            let ahead = self.send(&operation);
             if self.run.witness {
                 wire::command(&["MERIDIAN.COST"], &mut self.output);
             }
-            self.in_flight.push_back(InFlight { operation, intended, sent: now, answer: None });
+            self.in_flight.push_back(InFlight { operation, intended, sent: now, ahead, answer: None });
         }
     }
 
-    /// Puts the operation's names into `key` and `value`.
-    fn name(&mut self, operation: Operation) {
-        self.run.names.key(operation.key, &mut self.key);
-        if operation.verb != Verb::Get {
-            self.run.names.value(self.number, operation.sequence, &mut self.value);
+    /// Writes an operation; says how many replies will come before its own.
+    fn send(&mut self, operation: &Operation) -> usize {
+        let Operation { verb, keys, sequence } = operation;
+        let (reads, writes) = (verb.reads(keys.len()), verb.writes());
+        if writes > 0 {
+            self.run.names.value(self.number, *sequence, &mut self.value);
         }
+        let (names, key, value, output) = (&self.run.names, &mut self.key, &self.value, &mut self.output);
+        match verb {
+            Verb::Get => wire::command(&["GET", names.key(keys[0], key)], output),
+            Verb::Set => wire::command(&["SET", names.key(keys[0], key), value], output),
+            Verb::Rmw => wire::command(&["SET", names.key(keys[0], key), value, "GET"], output),
+            Verb::Timeline => {
+                wire::begin(1 + keys.len(), output);
+                wire::word("MGET", output);
+                keys.iter().for_each(|number| wire::word(names.key(*number, key), output));
+            }
+            Verb::AddUser | Verb::Follow | Verb::Post => {
+                wire::command(&["MULTI"], output);
+                for number in &keys[..reads] {
+                    wire::command(&["GET", names.key(*number, key)], output);
+                }
+                for number in &keys[..writes] {
+                    wire::command(&["SET", names.key(*number, key), value], output);
+                }
+                wire::command(&["EXEC"], output);
+            }
+        }
+        if verb.is_transaction() { 1 + reads + writes } else { 0 }
     }
 
     fn take_replies(&mut self, now: Instant) -> Result<(), Lost> {
@@ -284,17 +305,22 @@ impl Session {
 
     fn on_reply(&mut self, reply: &Reply<'_>, now: Instant) -> Result<(), Lost> {
         let mut op = self.in_flight.pop_front().ok_or(Lost)?;
+        if op.ahead > 0 {
+            // Should it be an error, EXEC says so too.
+            op.ahead -= 1;
+            self.in_flight.push_front(op);
+            return Ok(());
+        }
         if let Some(answer) = op.answer.take() {
             self.finish(&op, Some(answer.at), answer.outcome, answer.read, witness_of(reply));
             return Ok(());
         }
         let outcome = self.judge(op.operation.verb, reply);
         // Only a history wants to know what was read.
-        let read = match reply {
-            Reply::Bulk(Some(value)) if self.run.history.is_some() => {
-                Some(String::from_utf8_lossy(value).into_owned())
-            }
-            _ => None,
+        let read = if self.run.history.is_some() && outcome == Ended::Ok {
+            values(reply, op.operation.verb.reads(op.operation.keys.len()))
+        } else {
+            Vec::new()
         };
         if self.run.witness {
             op.answer = Some(Answer { at: now, outcome, read });
@@ -309,6 +335,14 @@ impl Session {
     fn judge(&self, verb: Verb, reply: &Reply<'_>) -> Ended {
         match (verb, reply) {
             (Verb::Get | Verb::Rmw, Reply::Bulk(_)) | (Verb::Set, Reply::Simple(b"OK")) => Ended::Ok,
+            (Verb::Timeline, Reply::Array(items)) if items.iter().all(|i| matches!(i, Reply::Bulk(_))) => {
+                Ended::Ok
+            }
+            (verb, Reply::Array(items))
+                if verb.is_transaction() && !items.iter().any(|item| matches!(item, Reply::Error(_))) =>
+            {
+                Ended::Ok
+            }
             (_, Reply::Error(error)) => {
                 self.run.tally.borrow_mut().word(&String::from_utf8_lossy(error));
                 if error.starts_with(b"UNKNOWNOUTCOME") { Ended::Unknown } else { Ended::Failed }
@@ -326,7 +360,7 @@ impl Session {
         op: &InFlight,
         answered: Option<Instant>,
         outcome: Ended,
-        read: Option<String>,
+        read: Vec<Option<String>>,
         witness: Option<Witness>,
     ) {
         let mut tally = self.run.tally.borrow_mut();
@@ -343,14 +377,15 @@ impl Session {
             Ended::Unknown => tally.unknown += u64::from(measured),
         }
         drop(tally);
-        if self.run.history.is_some() {
-            self.name(op.operation);
-        }
         if let Some(history) = &self.run.history {
+            let Operation { verb, keys, sequence } = &op.operation;
+            let names = &self.run.names;
+            names.value(self.number, *sequence, &mut self.value);
+            let keys = keys.iter().map(|key| names.key(*key, &mut self.key).to_owned()).collect();
             history.borrow_mut().append(Seen {
                 session: format!("p{}.{}", self.number, self.life),
-                verb: op.operation.verb,
-                key: self.key.clone(),
+                verb: *verb,
+                keys,
                 read,
                 written: self.value.clone(),
                 sent: op.sent,
@@ -366,12 +401,24 @@ impl Session {
         for op in std::mem::take(&mut self.in_flight) {
             // A read without an answer is as good as none; a write may be under way for ever. An answer whose
             // witness is lost is let go too: a history can be judged with fewer certainties, not with gaps.
-            let outcome = if op.operation.verb == Verb::Get { Ended::Failed } else { Ended::Unknown };
-            self.finish(&op, None, outcome, None, None);
+            let outcome = if op.operation.verb.writes() == 0 { Ended::Failed } else { Ended::Unknown };
+            self.finish(&op, None, outcome, Vec::new(), None);
         }
         self.input.clear();
         self.output.clear();
         self.life += 1;
+    }
+}
+
+/// What a reply says of the first `reads` keys.
+fn values(reply: &Reply<'_>, reads: usize) -> Vec<Option<String>> {
+    let text = |reply: &Reply<'_>| match reply {
+        Reply::Bulk(Some(value)) => Some(String::from_utf8_lossy(value).into_owned()),
+        _ => None,
+    };
+    match reply {
+        Reply::Array(items) => items.iter().take(reads).map(text).collect(),
+        one => (0..reads).map(|_| text(one)).collect(),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Latencies and counts of the operations that ended between the warm-up and the end of the measurement.
 #[derive(Debug)]
 pub(super) struct Tally {
-    by_verb: [Histogram<u64>; 3],
+    by_verb: [Histogram<u64>; Verb::ALL.len()],
     /// Operations that ended ok since the bench began, warm-up included: what the progress bar shows.
     pub(super) progress: u64,
     /// Operations that the server refused, or reads whose answer was lost: nothing has happened.

@@ -28,12 +28,22 @@ const BULK_MAX: usize = 512 * 1024 * 1024;
 
 /// Appends a command of these words.
 pub(super) fn command(words: &[&str], buffer: &mut BytesMut) {
-    header(b'*', words.len(), buffer);
-    for word in words {
-        header(b'$', word.len(), buffer);
-        buffer.extend_from_slice(word.as_bytes());
-        buffer.extend_from_slice(b"\r\n");
+    begin(words.len(), buffer);
+    for text in words {
+        word(text, buffer);
     }
+}
+
+/// Begins a command of so many words.
+pub(super) fn begin(words: usize, buffer: &mut BytesMut) {
+    header(b'*', words, buffer);
+}
+
+/// Appends the next word of a command.
+pub(super) fn word(text: &str, buffer: &mut BytesMut) {
+    header(b'$', text.len(), buffer);
+    buffer.extend_from_slice(text.as_bytes());
+    buffer.extend_from_slice(b"\r\n");
 }
 
 fn header(mark: u8, number: usize, buffer: &mut BytesMut) {

@@ -3,6 +3,7 @@
 use super::zipf::Zipf;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use smallvec::SmallVec;
 use std::fmt::Write as _;
 use std::str::FromStr;
 
@@ -15,11 +16,20 @@ pub(super) enum Verb {
     Set,
     /// `SET key value GET`: reads the old value and writes a new one in one step, whatever the type of server.
     Rmw,
+    /// Retwis: adds a user. `MULTI`, one `GET`, three `SET`s and `EXEC`, of which the first is of the key that is read.
+    AddUser,
+    /// Retwis: follows or unfollows. Two keys are read and written.
+    Follow,
+    /// Retwis: posts. Three keys are read, they and two more are written.
+    Post,
+    /// Retwis: `MGET` of one to ten keys.
+    Timeline,
 }
 
 impl Verb {
     /// Every verb, in the order of `--mix`.
-    pub(super) const ALL: [Self; 3] = [Self::Get, Self::Set, Self::Rmw];
+    pub(super) const ALL: [Self; 7] =
+        [Self::Get, Self::Set, Self::Rmw, Self::AddUser, Self::Follow, Self::Post, Self::Timeline];
 
     /// The verb's name in the table and in the JSON.
     pub(super) fn name(self) -> &'static str {
@@ -27,7 +37,38 @@ impl Verb {
             Self::Get => "get",
             Self::Set => "set",
             Self::Rmw => "rmw",
+            Self::AddUser => "add-user",
+            Self::Follow => "follow",
+            Self::Post => "post",
+            Self::Timeline => "timeline",
         }
+    }
+
+    /// How many of an operation's `keys` it reads, from the first on.
+    pub(super) fn reads(self, keys: usize) -> usize {
+        match self {
+            Self::Set => 0,
+            Self::Get | Self::Rmw | Self::AddUser => 1,
+            Self::Follow => 2,
+            Self::Post => 3,
+            Self::Timeline => keys,
+        }
+    }
+
+    /// How many of them it writes, from the first on.
+    pub(super) fn writes(self) -> usize {
+        match self {
+            Self::Get | Self::Timeline => 0,
+            Self::Set | Self::Rmw => 1,
+            Self::AddUser => 3,
+            Self::Follow => 2,
+            Self::Post => 5,
+        }
+    }
+
+    /// Whether it is sent as `MULTI` to `EXEC`.
+    pub(super) fn is_transaction(self) -> bool {
+        matches!(self, Self::AddUser | Self::Follow | Self::Post)
     }
 }
 
@@ -55,17 +96,32 @@ impl FromStr for Mix {
     }
 }
 
-impl Mix {
-    fn draw(&self, rng: &mut Pcg64Mcg) -> Verb {
+/// What the operations are.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Application {
+    /// Operations of one key, in these shares.
+    Registers(Mix),
+    /// The transactions of Retwis, a clone of Twitter, in the shares and sizes of the RSS/RSC paper's §6.
+    Retwis,
+}
+
+/// The most keys that loading a timeline reads; at least one. No operation has more.
+pub(super) const TIMELINE: usize = 10;
+
+impl Application {
+    /// What comes next, and of how many keys.
+    fn draw(self, rng: &mut Pcg64Mcg) -> (Verb, usize) {
         let point: f64 = rng.random();
-        let Self([read, write, _]) = *self;
-        if point < read {
-            Verb::Get
-        } else if point < read + write {
-            Verb::Set
-        } else {
-            Verb::Rmw
-        }
+        let verb = match self {
+            Self::Registers(Mix([read, _, _])) if point < read => Verb::Get,
+            Self::Registers(Mix([read, write, _])) if point < read + write => Verb::Set,
+            Self::Registers(_) => Verb::Rmw,
+            Self::Retwis if point < 0.05 => Verb::AddUser,
+            Self::Retwis if point < 0.2 => Verb::Follow,
+            Self::Retwis if point < 0.5 => Verb::Post,
+            Self::Retwis => return (Verb::Timeline, rng.random_range(1..=TIMELINE)),
+        };
+        (verb, verb.reads(1).max(verb.writes()))
     }
 }
 
@@ -81,12 +137,12 @@ pub(super) enum Spread {
 }
 
 /// One operation, before it has a name on the wire.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Operation {
     /// What to do.
     pub(super) verb: Verb,
-    /// On which key.
-    pub(super) key: u64,
+    /// On which keys, all different.
+    pub(super) keys: SmallVec<[u64; TIMELINE]>,
     /// Which of this client's operations it is: makes a written value unique.
     pub(super) sequence: u64,
 }
@@ -95,7 +151,7 @@ pub(super) struct Operation {
 #[derive(Debug)]
 pub(super) struct Workload {
     rng: Pcg64Mcg,
-    mix: Mix,
+    application: Application,
     spread: Spread,
     keys: u64,
     client: u64,
@@ -105,17 +161,34 @@ pub(super) struct Workload {
 
 impl Workload {
     /// The operations of client number `client` of `clients`.
-    pub(super) fn new(seed: u64, mix: Mix, spread: Spread, keys: u64, client: u64, clients: u64) -> Self {
+    pub(super) fn new(
+        seed: u64,
+        application: Application,
+        spread: Spread,
+        keys: u64,
+        (client, clients): (u64, u64),
+    ) -> Self {
         // Odd multiples of the golden ratio keep the streams of neighbouring clients and seeds apart.
         let rng = Pcg64Mcg::seed_from_u64(seed ^ (client + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        Self { rng, mix, spread, keys, client, clients, sequence: 0 }
+        Self { rng, application, spread, keys, client, clients, sequence: 0 }
     }
 
     /// The next operation.
     pub(super) fn draw(&mut self) -> Operation {
         self.sequence += 1;
-        let verb = self.mix.draw(&mut self.rng);
-        let key = match &self.spread {
+        let (verb, count) = self.application.draw(&mut self.rng);
+        let mut keys = SmallVec::new();
+        while keys.len() < count {
+            let key = self.key();
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        Operation { verb, keys, sequence: self.sequence }
+    }
+
+    fn key(&mut self) -> u64 {
+        match &self.spread {
             Spread::Uniform => self.rng.random_range(0..self.keys),
             Spread::Zipf(zipf) => zipf.draw(&mut self.rng),
             Spread::Conflict(share) if self.rng.random::<f64>() < *share => 0,
@@ -124,8 +197,7 @@ impl Workload {
                 let own = (self.keys - 2 - self.client) / self.clients + 1;
                 1 + self.client + self.rng.random_range(0..own) * self.clients
             }
-        };
-        Operation { verb, key, sequence: self.sequence }
+        }
     }
 }
 
@@ -142,16 +214,17 @@ impl Names {
         Self { key_prefix: "key:".to_owned(), value_size }
     }
 
-    /// Keys that no earlier run has used, so that a history begins with absent keys.
-    pub(super) fn fresh(value_size: usize, run: u64) -> Self {
+    /// Keys that no other run uses, at the same time either, so that a history begins with absent keys.
+    pub(super) fn fresh(value_size: usize, run: u128) -> Self {
         Self { key_prefix: format!("h{run:x}:"), value_size }
     }
 
-    /// Writes the key's name in place of what stands in `buffer`.
-    pub(super) fn key(&self, key: u64, buffer: &mut String) {
+    /// The key's name, in place of what stands in `buffer`.
+    pub(super) fn key<'a>(&self, key: u64, buffer: &'a mut String) -> &'a str {
         buffer.clear();
         buffer.push_str(&self.key_prefix);
         push_padded(buffer, key, 12);
+        buffer
     }
 
     /// Writes the value of a client's operation in place of what stands in `buffer`: a label that no other
@@ -192,7 +265,7 @@ mod tests {
     #[test]
     fn shares_come_out_as_asked() {
         let mix = "60:30:10".parse().unwrap();
-        let mut workload = Workload::new(3, mix, Spread::Uniform, 100, 0, 1);
+        let mut workload = Workload::new(3, Application::Registers(mix), Spread::Uniform, 100, (0, 1));
         let mut counts = BTreeMap::new();
         for _ in 0..100_000 {
             *counts.entry(workload.draw().verb.name()).or_insert(0_i32) += 1;
@@ -203,15 +276,36 @@ mod tests {
     }
 
     #[test]
+    fn retwis_is_as_published() {
+        let mut workload = Workload::new(3, Application::Retwis, Spread::Uniform, 20, (0, 1));
+        let mut counts: BTreeMap<&str, i32> = BTreeMap::new();
+        let mut read = 0;
+        for _ in 0..100_000 {
+            let Operation { verb, keys, .. } = workload.draw();
+            *counts.entry(verb.name()).or_default() += 1;
+            let different: std::collections::BTreeSet<u64> = keys.iter().copied().collect();
+            assert_eq!(different.len(), keys.len());
+            assert_eq!(keys.len(), verb.reads(keys.len()).max(verb.writes()));
+            read += if verb == Verb::Timeline { keys.len() } else { 0 };
+        }
+        for (name, share) in [("add-user", 5), ("follow", 15), ("post", 30), ("timeline", 50)] {
+            assert!((counts[name] - share * 1_000).abs() < 1_000, "{counts:?}");
+        }
+        let mean = read as f64 / f64::from(counts["timeline"]);
+        assert!((5.4..5.6).contains(&mean), "{mean} keys a timeline");
+    }
+
+    #[test]
     fn only_the_shared_key_conflicts() {
         let (clients, keys) = (7, 30);
         let mut owners: BTreeMap<u64, u64> = BTreeMap::new();
         let mut shared = 0;
         for client in 0..clients {
             let mix = "1:1:0".parse().unwrap();
-            let mut workload = Workload::new(1, mix, Spread::Conflict(0.25), keys, client, clients);
+            let application = Application::Registers(mix);
+            let mut workload = Workload::new(1, application, Spread::Conflict(0.25), keys, (client, clients));
             for _ in 0..10_000 {
-                match workload.draw().key {
+                match workload.draw().keys[0] {
                     0 => shared += 1,
                     key => {
                         assert!(key < keys);
@@ -228,8 +322,9 @@ mod tests {
     fn a_seed_gives_the_same_operations() {
         let draw = |seed, client| {
             let mix = "1:1:1".parse().unwrap();
-            let mut workload = Workload::new(seed, mix, Spread::Uniform, 1_000, client, 2);
-            (0..50).map(|_| workload.draw().key).collect::<Vec<_>>()
+            let application = Application::Registers(mix);
+            let mut workload = Workload::new(seed, application, Spread::Uniform, 1_000, (client, 2));
+            (0..50).map(|_| workload.draw().keys[0]).collect::<Vec<_>>()
         };
         assert_eq!(draw(1, 0), draw(1, 0));
         assert_ne!(draw(1, 0), draw(1, 1));
@@ -240,8 +335,7 @@ mod tests {
     fn names_are_fixed_in_size_and_values_unique() {
         let names = Names::new(8);
         let mut buffer = String::new();
-        names.key(42, &mut buffer);
-        assert_eq!(buffer, "key:000000000042");
+        assert_eq!(names.key(42, &mut buffer), "key:000000000042");
         names.value(3, 17, &mut buffer);
         assert_eq!(buffer, "3.17....");
         Names::new(0).value(31, 7, &mut buffer);

@@ -26,7 +26,6 @@ fn bad_usage_is_one_line_that_says_the_way_out() {
             &["dev", "--db", "0=causal", "--writes", "auto"],
             "no --db names an engine that writes by the clock",
         ),
-        (&["dev", "--clock-error", "0ms"], "no clock is exact"),
         (&["dev", "--db", "0=causal:gryff"], "choose one of contrarian, cc-lo, tcc"),
         (&["dev", "--rtt", "nosuchfile.csv"], "nosuchfile.csv"),
         (&["dev", "--regions", "4"], "4"),

@@ -163,7 +163,7 @@ impl Client {
 
     /// Asks leaders how far they are from the others, now and then.
     pub(super) fn measure(&mut self, now: Now, partition: Partition, out: &mut Out) {
-        if self.kind == Kind::Rss && self.distances.should_ask(now.monotonic, partition) {
+        if self.distances.should_ask(now.monotonic, partition) {
             let request = Asked::Measure { client: self.id, sent: now.monotonic };
             self.ask(partition, 0, request, out);
         }
