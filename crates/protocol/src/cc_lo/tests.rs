@@ -308,3 +308,33 @@ fn without_pruning_checks_carry_every_transaction() {
     assert_eq!(ids(CcLoSettings::default()), 1);
     assert_eq!(ids(CcLoSettings { readers_kept: 5_000_000, one_rot_a_session: false }), 20);
 }
+
+/// An answer is late because there is much to do more often than because it is lost: who asks again as often as before makes
+/// it later still, until nothing else is done.
+#[test]
+fn what_is_not_answered_is_asked_less_and_less() {
+    let mut grid = Grid::new(&engine(), 2, 2);
+    grid.pass(1_000_000, nothing);
+    let (x, y) = (grid.key(0, 0), grid.key(1, 0));
+    let client = grid.client(0);
+    let (late, asker) = (Address::Replica(grid.id(1, 0)), Address::Replica(grid.id(1, 1)));
+    let here = Address::Replica(grid.id(0, 0));
+    let asked = std::cell::Cell::new(0);
+    // What x's partition writes does not come to the other region, where y's partition asks for it.
+    let lost = |from: Address, to: Address, message: &Message| {
+        let check = matches!(message, Message::Check { .. });
+        asked.set(asked.get() + u32::from(check && from == asker && to == late));
+        from == here && to == late
+    };
+    for key in [&x, &y] {
+        let request = grid.command(client, key, set("1"), CAUSAL);
+        grid.run(&lost);
+        assert_eq!(grid.outcome(request), Some(&one(Reply::Ok)));
+    }
+    grid.pass(120_000_000, &lost);
+    assert!((5..60).contains(&asked.get()), "asked {} times in two minutes", asked.get());
+    let reader = grid.client(1);
+    assert_eq!(grid.get(reader, &y), Reply::Nil);
+    grid.pass(60_000_000, nothing);
+    assert_eq!(grid.get(reader, &y), bulk("1"));
+}
