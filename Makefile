@@ -6,7 +6,7 @@ PYTHON := .venv/bin/python
 SIM := --profile sim
 BINARY = $(or $(CARGO_TARGET_DIR),target)/sim/meridian
 
-.PHONY: help run test test-long fuzz bench bench-check lab interop setup lint unit planted python pages docs clean
+.PHONY: help run test test-long fuzz bench bench-check lab photos interop setup lint unit planted python pages docs clean
 
 help: ## List what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,7 +23,7 @@ test-long: ## The longer runs: 200 seeds an engine, planted bugs over many seeds
 	@tests/setup.sh
 	@tests/stages.py test-long
 
-fuzz: ## Coverage-guided fuzzing of the RESP parser, the wire decoder and the readers of histories (nightly and cargo-fuzz; SECONDS_EACH=60)
+fuzz: ## Coverage-guided fuzzing of the RESP parser, the wire decoder, the readers of histories and of contexts (nightly and cargo-fuzz; SECONDS_EACH=60)
 	@tests/fuzz.sh
 
 bench: ## Three real nodes under load, in memory and with fsync, beside a plain Redis
@@ -37,6 +37,10 @@ lab: ## The papers' figures under virtual time, quick: lab-out/report.html
 	$(CARGO) build --release --locked --package meridian
 	$(or $(CARGO_TARGET_DIR),target)/release/meridian lab run all --quick
 	$(or $(CARGO_TARGET_DIR),target)/release/meridian lab report
+
+photos: setup ## The RSS paper's photo-sharing application, with a page; ARGS="--model po-serializable --drive 100"
+	$(CARGO) build --release --locked --package meridian
+	$(PYTHON) examples/photos/run.py --meridian $(or $(CARGO_TARGET_DIR),target)/release/meridian $(ARGS)
 
 interop: ## go-redis, ioredis and jedis against a running cluster
 	$(CARGO) build $(SIM) --locked --package meridian
@@ -55,16 +59,18 @@ unit: ## Tests of all crates, real processes and simulation included
 	$(CARGO) test $(SIM) --workspace --locked
 
 planted: ## Each planted bug is found by name
-	$(CARGO) test $(SIM) --locked --package meridian-sim --features planted-bugs --test planted --test exhaustive
+	$(CARGO) test $(SIM) --locked --package meridian-sim --features planted-bugs --test planted --test exhaustive --test composed
 
 python: setup ## redis-py, redis-cli and redis-benchmark against a running cluster
 	$(CARGO) build $(SIM) --locked --package meridian
 	$(PYTHON) tests/interop/clients.py $(BINARY)
+	PYTHONPATH=clients/python/src $(PYTHON) -m unittest discover -s clients/python/tests
 
-pages: setup ## Pages that explain violations and the lab's, in a real browser; pictures of them in target/pages
+pages: setup ## Pages that explain violations, the lab's and the photos', in a real browser; pictures of them in target/pages
 	$(CARGO) build $(SIM) --locked --package meridian
 	$(PYTHON) tests/pages/timeline.py $(BINARY) target/pages
 	$(PYTHON) tests/pages/lab.py $(BINARY) target/pages
+	$(PYTHON) tests/pages/photos.py $(BINARY) target/pages
 
 docs: ## Documentation of the code builds without a warning
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked

@@ -5,6 +5,7 @@ use meridian_check::history::{self, Format};
 use meridian_node::frame::{self, Kind as Frame};
 use meridian_node::resp::parse::{Parser, ProtocolError};
 use meridian_node::resp::table::{self, Kind};
+use meridian_node::token::{self, Tokens};
 use meridian_protocol::machine::Record;
 use meridian_protocol::wire::{self, Wire};
 use meridian_protocol::{causal, cc_lo, epaxos, gryff, multipaxos, spanner};
@@ -144,6 +145,23 @@ fn frames(data: &[u8]) {
             }
             rest = &rest[frame.size..];
         }
+    }
+}
+
+/// Bytes that a client gives for a context: refused, or read as what was written. Few mutations fit their tag, so the
+/// bytes are taken for a token and for what is inside of one.
+pub(crate) fn token(data: &[u8]) {
+    let tokens = Tokens::new("fuzz", b"a secret of sixteen").expect("there is a secret");
+    let now_s = 1_800_000_000;
+    if let Ok(carried) = tokens.read(data, now_s) {
+        assert_eq!(tokens.read(tokens.write(&carried, now_s).as_bytes(), now_s), Ok(carried));
+    }
+    if let Ok((carried, expires_s)) = token::read_body(data) {
+        let held: usize = carried.iter().map(|carried| carried.context.0.len() * 8).sum();
+        assert!(held <= data.len(), "{held} bytes of entries in {} bytes", data.len());
+        let mut written = Vec::new();
+        token::write_body(&carried, expires_s, &mut written);
+        assert_eq!(token::read_body(&written), Ok((carried, expires_s)));
     }
 }
 

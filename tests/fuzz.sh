@@ -7,7 +7,7 @@ cargo +nightly --version >/dev/null 2>&1 || {
     exit 1
 }
 cargo fuzz --version >/dev/null 2>&1 || cargo install --locked --version 0.13.2 cargo-fuzz
-for target in history resp wire; do
+for target in history resp token wire; do
     # What is found goes to a scratch corpus; the committed one stays small and is only read.
     mkdir -p "fuzz/found/$target"
     cargo +nightly fuzz run "$target" "fuzz/found/$target" "fuzz/corpus/$target" -- \

@@ -32,8 +32,8 @@ if [ ${#missing[@]} -gt 0 ]; then
     fi
 fi
 
-if ! .venv/bin/python -c 'import redis, playwright' 2>/dev/null || ! cmp -s tests/requirements.txt .venv/requirements.txt; then
-    echo "setup: redis-py and playwright in .venv"
+if ! .venv/bin/python -c 'import redis, playwright, PIL' 2>/dev/null || ! cmp -s tests/requirements.txt .venv/requirements.txt; then
+    echo "setup: redis-py, playwright and pillow in .venv"
     rm -rf .venv
     python3 -m venv .venv
     .venv/bin/pip install --quiet --disable-pip-version-check --requirement tests/requirements.txt

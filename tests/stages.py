@@ -30,13 +30,20 @@ STAGES = {
         ("build", 6, [CARGO, "test", *SIM, "--workspace", "--no-run"], {}),
         ("unit, simulation, real processes", 6, [CARGO, "test", *SIM, "--workspace"], {}),
         ("redis-py, redis-cli, redis-benchmark", 2, [".venv/bin/python", "tests/interop/clients.py", BINARY], {}),
+        (
+            "contexts in Python",
+            0.5,
+            [".venv/bin/python", "-m", "unittest", "discover", "-s", "clients/python/tests"],
+            {"PYTHONPATH": "clients/python/src"},
+        ),
+        ("the photos' page in a browser", 1, [".venv/bin/python", "tests/pages/photos.py", BINARY], {}),
         ("pages in a browser", 1, [".venv/bin/python", "tests/pages/timeline.py", BINARY], {}),
         ("the lab's pages in a browser", 1, [".venv/bin/python", "tests/pages/lab.py", BINARY], {}),
         (
             "planted bugs",
             3,
             [CARGO, "test", *SIM, "--package", "meridian-sim", "--features", "planted-bugs"]
-            + ["--test", "planted", "--test", "exhaustive"],
+            + ["--test", "planted", "--test", "exhaustive", "--test", "composed"],
             {},
         ),
         ("documentation", 2, [CARGO, "doc", "--workspace", "--no-deps", "--locked"], {"RUSTDOCFLAGS": "-D warnings"}),

@@ -135,6 +135,43 @@ def redis_py(dev, protocol):
         client.close()
 
 
+def queues(dev, protocol):
+    """Waiting for items of lists and moving them, through redis-py, in a keyspace of each kind."""
+    for db in (0, 1, 2):
+        ca = redis.Redis(port=dev.port, db=db, protocol=protocol, decode_responses=True)
+        ir = redis.Redis(port=dev.port + 2, db=db, protocol=protocol, decode_responses=True)
+        p = f"q{protocol}:"
+        assert ca.rpush(p + "l", "a", "b", "c") == 3
+        assert list(ir.blpop([p + "none", p + "l"], timeout=1)) == [p + "l", "a"]
+        assert list(ir.brpop(p + "l", timeout=0)) == [p + "l", "c"]
+        assert ca.lmove(p + "l", p + "m", "LEFT", "RIGHT") == "b" and ir.lrange(p + "m", 0, -1) == ["b"]
+        assert ca.rpoplpush(p + "m", p + "l") == "b" and ir.exists(p + "m") == 0
+        assert ca.brpoplpush(p + "l", p + "m", timeout=1) == "b"
+        assert ca.blmove(p + "m", p + "m", 1, "LEFT", "RIGHT") == "b"
+        assert ca.lmove(p + "none", p + "m", "LEFT", "LEFT") is None
+        for empty in (lambda: ca.blpop(p + "none", timeout=0.2), lambda: ca.blmove(p + "none", p + "m", 0.2)):
+            start = time.monotonic()
+            assert empty() is None and 0.15 < time.monotonic() - start < 5
+        expect_error(lambda: ca.blpop(p + "none", timeout=-1), "timeout is negative")
+
+        # Four wait, and each gets one of what comes.
+        got = []
+        waits = [threading.Thread(target=lambda: got.append(ir.blpop(p + "w", timeout=20))) for _ in range(4)]
+        for thread in waits:
+            thread.start()
+        while ir.info("clients")["blocked_clients"] < 4:
+            time.sleep(0.01)
+        start = time.monotonic()
+        assert ca.rpush(p + "w", *"wxyz") == 4
+        for thread in waits:
+            thread.join()
+        assert sorted(item for _, item in got) == list("wxyz"), got
+        assert time.monotonic() - start < 4, "somebody was not woken"
+        ca.delete(p + "m")
+        for client in (ca, ir):
+            client.close()
+
+
 def expect_error(call, word):
     """The call must end in an error that begins with the word."""
     try:
@@ -211,9 +248,11 @@ def main():
             failed += 1
             print(f"FAIL  {name}\n{traceback.format_exc()}", flush=True)
 
-    with Dev("--rtt", "none", "--db", "0=linearizable", "--db", "1=rsc") as dev:
+    with Dev("--rtt", "none", "--db", "0=linearizable", "--db", "1=rsc", "--db", "2=rss") as dev:
         check("redis-py, RESP2", redis_py, dev, 2)
         check("redis-py, RESP3", redis_py, dev, 3)
+        check("redis-py, queues, RESP2", queues, dev, 2)
+        check("redis-py, queues, RESP3", queues, dev, 3)
         check("redis-py, pooled", pooled, dev)
         check("redis-cli", cli, dev)
         check("redis-benchmark, no distance", benchmark_local, dev)

@@ -157,6 +157,11 @@ fn the_readers_of_histories_hold() {
 }
 
 #[test]
+fn contexts_hold() {
+    holds_for_all("token", &corpus("token"), properties::token);
+}
+
+#[test]
 fn the_wire_decoder_holds() {
     let messages = messages();
     if std::env::var_os("MERIDIAN_WRITE_CORPUS").is_some() {

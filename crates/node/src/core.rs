@@ -3,14 +3,18 @@
 use crate::config::{Config, Scope};
 use crate::controls::Controls;
 use crate::keyspace::{Keyspace, Make};
-use crate::outside::Outside;
+use crate::outside::{MachineId, Outside};
+use crate::queues::Queues;
 use crate::session::{Dev, Facts, Host, KeyspaceInfo, SessionId, Shared};
+use crate::token::Tokens;
 use bytes::Bytes;
 use meridian_protocol::Map;
-use meridian_protocol::clock::Now;
+use meridian_protocol::clock::{Micros, Now};
 use meridian_protocol::machine::{Request, RequestId};
+use meridian_protocol::object::Command;
 use meridian_protocol::registry;
 use meridian_protocol::topology::{Address, Group};
+use meridian_protocol::waiting::{WaitId, Waits};
 use meridian_store::{Store, StoreError, StoreStatus};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -18,12 +22,14 @@ use std::sync::Arc;
 /// A node without its sockets. The services of a node to its sessions are its [`Host`] implementation.
 pub(crate) struct Core {
     pub(crate) outside: Outside,
-    keyspaces: Vec<Box<dyn Keyspace>>,
-    infos: Vec<KeyspaceInfo>,
+    pub(crate) keyspaces: Vec<Box<dyn Keyspace>>,
+    pub(crate) infos: Vec<KeyspaceInfo>,
     /// Who asked for what is in flight.
     requests: Map<RequestId, SessionId>,
-    last_request: RequestId,
+    pub(crate) last_request: RequestId,
     machines: Machines,
+    /// Who waits for items of lists, and moves that stand still.
+    pub(crate) queues: Queues,
     shared: Shared,
     controls: Option<Arc<Controls>>,
     facts: Facts,
@@ -80,7 +86,8 @@ impl Core {
             });
         }
         let node = &config.nodes[me];
-        let mut shared = Shared::default();
+        let mut shared = Shared::of(&infos);
+        shared.tokens = Tokens::new(&config.cluster, &config.secret);
         shared.tunables.max_bulk_len = config.limits.value as usize;
         shared.tunables.maxmemory = config.limits.maxmemory;
         let facts = Facts {
@@ -101,6 +108,7 @@ impl Core {
             outside.incarnation,
             config.durability.name(),
         );
+        let region = outside.placement.region_of(me);
         let scopes = config.keyspaces.iter().map(|keyspace| keyspace.session).collect();
         let mut core = Self {
             outside,
@@ -109,6 +117,7 @@ impl Core {
             requests: Map::default(),
             last_request: 0,
             machines: Machines::new(scopes),
+            queues: Queues::new(config.keyspaces.len(), region),
             shared,
             controls,
             facts,
@@ -145,7 +154,11 @@ impl Core {
     pub(crate) fn wake_due(&mut self) {
         let now = self.outside.now().monotonic;
         while let Some((keyspace, machine, at)) = self.outside.take_due(now) {
-            self.keyspaces[keyspace].wake(&mut self.outside, machine, at);
+            if machine == MachineId::Queue {
+                self.on_queue_alarm(keyspace, at);
+            } else {
+                self.keyspaces[keyspace].wake(&mut self.outside, machine, at);
+            }
         }
     }
 
@@ -256,6 +269,32 @@ impl Host for Core {
         self.requests.insert(id, session);
         self.keyspaces[keyspace].begin(&mut self.outside, slot, id, request);
         id
+    }
+
+    fn regions(&self) -> u8 {
+        self.outside.placement.regions()
+    }
+
+    fn forget(&mut self, session: SessionId) {
+        self.close_session(session);
+    }
+
+    fn wait(
+        &mut self,
+        session: SessionId,
+        keyspace: usize,
+        keys: Vec<Bytes>,
+        until: Option<Micros>,
+    ) -> WaitId {
+        self.join_lines(session, keyspace, keys, until)
+    }
+
+    fn waits(&mut self, keyspace: usize) -> &mut Waits<SessionId> {
+        self.queues.waits(keyspace)
+    }
+
+    fn aside(&mut self, keyspace: usize, key: Bytes, command: Command) {
+        self.ask_aside(keyspace, key, command, None);
     }
 
     fn shared(&mut self) -> &mut Shared {

@@ -6,6 +6,7 @@
 //! address = 0: u8, keyspace: u16, partition: u16, region: u8    (a replica)
 //!         | 1: u8, keyspace: u16, client: u64                   (a client)
 //! ping    = the sender's time: u64                 pong = the same, sent back
+//! watch   = keyspace: u16, 1 or 0: u8, key              changed = keyspace: u16, items: u32, key
 //! time    = the earliest that the time can be by the sender's clock, in us since the Unix epoch: u64
 //! ```
 //! Integers are little-endian. What comes in is trusted in nothing: lengths are checked before they are used,
@@ -43,10 +44,14 @@ pub enum Kind {
     Lineage,
     /// Before the messages of each batch of a node whose clock is trusted: what true time is above.
     Time,
+    /// To a node of the same region: tell, for a while, of the items of a key that this node holds, or no more.
+    Watch,
+    /// What was asked for by `Watch`: so many items are there, or may be.
+    Changed,
 }
 
 impl Kind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 11] = [
         Self::Hello,
         Self::Proof,
         Self::Welcome,
@@ -56,6 +61,8 @@ impl Kind {
         Self::Pong,
         Self::Lineage,
         Self::Time,
+        Self::Watch,
+        Self::Changed,
     ];
 
     fn byte(self) -> u8 {

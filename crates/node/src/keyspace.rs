@@ -1,6 +1,7 @@
 //! A keyspace's machines on this node, and how they are driven. The only file that sees an engine's types.
 
 use crate::outside::{MachineId, Outside};
+use bytes::Bytes;
 use meridian_protocol::clock::{Micros, Now};
 use meridian_protocol::machine::{
     Client, Completion, Effects, Engine, Message, Place, Record, Replica, Request, RequestId, Status,
@@ -33,6 +34,9 @@ pub(crate) trait Keyspace {
 
     /// Wakes a machine, unless it has asked for another time than `at` since.
     fn wake(&mut self, outside: &mut Outside, machine: MachineId, at: Micros);
+
+    /// Says whether the replica of a partition, if it is here, tells of a key's items.
+    fn watch(&mut self, partition: u16, key: &Bytes, watched: bool);
 
     /// Takes a client machine for a session.
     fn open_client(&mut self, outside: &mut Outside) -> u32;
@@ -152,6 +156,9 @@ impl<E: Engine> Hosted<E> {
         for record in self.replica_effects.outputs.drain(..) {
             outside.store(&prefix, &record);
         }
+        if let Some(notices) = hosting.machine.notices() {
+            outside.notices.extend(notices.take().into_iter().map(|notice| (self.index, notice)));
+        }
         let region = outside.placement.region_of(outside.me);
         let from = Address::Replica(self.group.replica(partition, region));
         for (to, message) in self.replica_effects.sends.drain(..) {
@@ -233,6 +240,8 @@ impl<E: Engine> Keyspace for Hosted<E> {
                 self.replicas.get_mut(usize::from(partition)).and_then(Option::as_mut).map(|h| &mut h.alarm)
             }
             MachineId::Client(slot) => self.clients.get_mut(slot as usize).map(|h| &mut h.alarm),
+            // Not a machine of an engine.
+            MachineId::Queue => None,
         };
         let Some(alarm) = alarm.filter(|alarm| **alarm == Some(at)) else { return };
         *alarm = None;
@@ -243,8 +252,16 @@ impl<E: Engine> Keyspace for Hosted<E> {
             MachineId::Client(slot) => {
                 self.step_client(outside, slot, Client::on_wake);
             }
+            MachineId::Queue => {}
         }
         self.deliver(outside);
+    }
+
+    fn watch(&mut self, partition: u16, key: &Bytes, watched: bool) {
+        let hosting = self.replicas.get_mut(usize::from(partition)).and_then(Option::as_mut);
+        if let Some(notices) = hosting.and_then(|hosting| hosting.machine.notices()) {
+            notices.watch(key, watched);
+        }
     }
 
     fn open_client(&mut self, outside: &mut Outside) -> u32 {

@@ -16,11 +16,13 @@ mod link;
 mod node;
 mod outside;
 mod placement;
+mod queues;
 pub mod resp;
 mod serve;
 pub mod session;
 #[cfg(test)]
 mod tests;
+pub mod token;
 mod transport;
 mod worker;
 

@@ -303,13 +303,24 @@ impl Node {
 
     /// Hands requests that ended to their sessions, which may begin others.
     fn deliver(&mut self) {
-        while let Some(completion) = self.core.outside.completions.pop_front() {
-            let Some(id) = self.core.take_request(completion.request) else { continue };
-            let Some(connection) = self.connections.get_mut(id.slot).and_then(Option::as_mut) else {
-                continue;
-            };
-            connection.session.on_completion(completion, &mut self.core);
-            self.touch(id.slot);
+        loop {
+            while let Some(completion) = self.core.outside.completions.pop_front() {
+                let Some(id) = self.core.take_request(completion.request) else {
+                    self.core.on_aside(completion);
+                    continue;
+                };
+                let Some(connection) = self.connections.get_mut(id.slot).and_then(Option::as_mut) else {
+                    continue;
+                };
+                connection.session.on_completion(completion, &mut self.core);
+                self.touch(id.slot);
+            }
+            let Some(id) = self.core.next_called() else { return };
+            // Who has gone has left the lines.
+            if let Some(connection) = self.connections.get_mut(id.slot).and_then(Option::as_mut) {
+                connection.session.on_called(&mut self.core);
+                self.touch(id.slot);
+            }
         }
     }
 
@@ -466,6 +477,8 @@ impl Node {
                         self.core.outside.clock.hear(peer as u16, name, earliest);
                     }
                 }
+                Kind::Watch => self.core.on_watch(peer, content),
+                Kind::Changed => self.core.on_changed(peer, content),
                 Kind::Hello | Kind::Proof | Kind::Lineage | Kind::Welcome | Kind::Refused => {
                     return Err("it shook hands twice".to_owned());
                 }

@@ -9,6 +9,7 @@ use crate::link::Link;
 use crate::placement::{NodeIndex, Placement};
 use meridian_protocol::clock::{Interval, Micros, Now};
 use meridian_protocol::machine::{Completion, Message, Record};
+use meridian_protocol::notices::Notice;
 use meridian_protocol::topology::{Address, ClientId};
 use meridian_protocol::wire;
 use meridian_store::Batch;
@@ -24,6 +25,8 @@ pub(crate) enum MachineId {
     Replica(u16),
     /// The client machine in a slot.
     Client(u32),
+    /// The lines of those who wait, and the moves that may stand still.
+    Queue,
 }
 
 /// Messages to and from other nodes, counted: what a node's work depends on (docs/benchmarks.md).
@@ -62,6 +65,8 @@ pub(crate) struct Outside {
     pub(crate) batch: Option<Batch>,
     /// Requests that ended, for their sessions.
     pub(crate) completions: VecDeque<Completion>,
+    /// What the keyspaces' replicas tell of lists that somebody waits for, with the keyspaces' places.
+    pub(crate) notices: Vec<(usize, Notice)>,
     /// Messages that came from and went to other nodes.
     pub(crate) mail: Mail,
     alarms: BinaryHeap<Reverse<(Micros, usize, MachineId)>>,
@@ -89,6 +94,7 @@ impl Outside {
             dirty_links: Vec::new(),
             batch,
             completions: VecDeque::new(),
+            notices: Vec::new(),
             mail: Mail::default(),
             alarms: BinaryHeap::new(),
             flush: Rc::new(Notify::new()),

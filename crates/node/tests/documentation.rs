@@ -24,7 +24,7 @@ fn every_command_is_documented_and_no_other() {
             let name = sub.subname().to_uppercase();
             assert!(row.contains(&format!("`{name}")), "{} {name}", entry.name);
         }
-        let refused = matches!(entry.kind, Kind::Own(Own::NotBuilt | Own::Flush));
+        let refused = matches!(entry.kind, Kind::Own(Own::Flush));
         assert_eq!(row.contains("| refused |"), refused, "{}", entry.name);
         let class = match (entry.kind, entry.is(table::WRITE), entry.is(table::READ)) {
             (Kind::Key(_), true, _) => &["| rmw |", "| write |"][..],

@@ -283,6 +283,11 @@ impl Generator {
         }
     }
 
+    /// As short as can be, so that little time is lost.
+    fn timeout(&mut self) -> Vec<u8> {
+        self.pick(&["0.001", "0.001", "1e-3", "0.0001", ".001", "-1", "x", ""]).into()
+    }
+
     fn word(&mut self, option: &str) -> Vec<u8> {
         if self.below(2) == 0 { option.to_lowercase().into_bytes() } else { option.as_bytes().to_vec() }
     }
@@ -337,6 +342,12 @@ impl Generator {
             "RPOP",
             "LTRIM",
             "LREM",
+            "LMOVE",
+            "RPOPLPUSH",
+            "BLPOP",
+            "BRPOP",
+            "BLMOVE",
+            "BRPOPLPUSH",
             "HSET",
             "HSET",
             "HDEL",
@@ -407,6 +418,22 @@ impl Generator {
             }
             "LPUSH" | "RPUSH" => words.extend((0..=self.below(3)).map(|_| self.value())),
             "LPOP" | "RPOP" if self.below(2) == 0 => words.push(self.integer().into()),
+            "LMOVE" | "BLMOVE" => {
+                words.push(self.key().into());
+                for _ in 0..2 {
+                    let end = self.pick(&["LEFT", "RIGHT", "RIGHT", "LEFT", "UP"]);
+                    words.push(self.word(end));
+                }
+                if name == "BLMOVE" {
+                    words.push(self.timeout());
+                }
+            }
+            "RPOPLPUSH" => words.push(self.key().into()),
+            "BRPOPLPUSH" => words.extend([self.key().into(), self.timeout()]),
+            "BLPOP" | "BRPOP" => {
+                words.extend((0..self.below(3)).map(|_| self.key().into_bytes()));
+                words.push(self.timeout());
+            }
             "LREM" => words.extend([self.integer().into(), self.value()]),
             "HSET" => words.extend((0..=self.below(2)).flat_map(|_| [self.field(), self.value()])),
             "HINCRBY" => words.extend([self.field(), self.integer().into()]),
@@ -414,6 +441,8 @@ impl Generator {
         }
         // Now and then a word too few or too many.
         match self.below(60) {
+            // It would be a timeout, and a long one.
+            0 if matches!(name, "BLPOP" | "BRPOP") => {}
             0 => words.push(self.value()),
             1 if words.len() > 2 => {
                 words.pop();
@@ -573,6 +602,9 @@ impl Pair<'_> {
             {
                 continue;
             }
+            if takes_of_several(&words, self.several) {
+                continue;
+            }
             if how == Comparison::Exact || how == Comparison::ArgumentsFirst {
                 comparison = if how == Comparison::Exact { comparison } else { how };
                 self.compare(&words, Comparison::Exact);
@@ -594,6 +626,15 @@ impl Pair<'_> {
             _ => drop(self.say(&["EXEC"])),
         }
         self.say(&["UNWATCH"]);
+    }
+}
+
+/// Whether it takes items off several lists, or moves one where a transaction has one key: not served inside `MULTI`.
+fn takes_of_several(words: &[Vec<u8>], several: bool) -> bool {
+    match &words[0].to_ascii_lowercase()[..] {
+        b"blpop" | b"brpop" => words.len() > 3,
+        b"lmove" | b"blmove" | b"rpoplpush" | b"brpoplpush" => !several && words.get(1) != words.get(2),
+        _ => false,
     }
 }
 

@@ -12,6 +12,7 @@ pub mod clock;
 #[cfg(test)]
 mod cluster;
 mod components;
+pub mod compose;
 pub mod epaxos;
 #[cfg(test)]
 mod grid;
@@ -21,6 +22,7 @@ pub mod instances;
 pub mod latency;
 pub mod machine;
 pub mod multipaxos;
+pub mod notices;
 pub mod object;
 pub mod planted;
 mod record_key;
@@ -29,6 +31,8 @@ pub mod registry;
 mod results;
 pub mod spanner;
 pub mod topology;
+pub mod transfer;
+pub mod waiting;
 pub mod wire;
 
 /// A hash map whose behaviour is the same in every process. Where its order could reach an output, iterate

@@ -17,6 +17,7 @@
 //!   time or later. A machine has one alarm: the last time asked for counts. An early or doubled call is harmless.
 
 use crate::clock::{Micros, Now};
+use crate::notices::Notices;
 use crate::object::{Action, Answer, Command, Reply, Version};
 use crate::topology::{Address, ClientId, Group, Region, ReplicaId};
 use crate::wire::Wire;
@@ -110,6 +111,14 @@ pub enum Request {
     Abort,
     /// Make all that this session has seen visible to all that comes after (libRSS).
     Fence,
+    /// The session comes from another service: what it does next comes after all that has ended there (the entry rule of
+    /// [`crate::compose`]). Done at once where real time orders operations anyhow.
+    Enter,
+    /// Tell what another session must be told to go on after this one. Asked when nothing of the session is in flight; what
+    /// cannot be told is first made visible to everybody, as by a fence.
+    Export,
+    /// Go on after the session that has told this, too: both pasts count.
+    Import(Context),
     /// List keys of a partition in the order of [`crate::topology::key_hash`].
     Scan {
         /// The partition to list.
@@ -121,6 +130,26 @@ pub enum Request {
         /// The time against which expiry is judged, in ms since the Unix epoch.
         at_ms: u64,
     },
+}
+
+/// What a session must remember of a keyspace besides what everybody sees, as timestamps whose meaning and number
+/// ([`crate::registry::EngineName::context_entries`]) are its engine's; none: nothing. It names no keys and holds no values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Context(pub Vec<u64>);
+
+impl Context {
+    /// Becomes the least context after both: of each entry the higher counts.
+    pub fn join(&mut self, other: &Self) {
+        self.0.resize(self.0.len().max(other.0.len()), 0);
+        for (own, other) in self.0.iter_mut().zip(&other.0) {
+            *own = (*own).max(*other);
+        }
+    }
+
+    /// Whether it says nothing: it is the context of a session that has done nothing.
+    pub fn is_nothing(&self) -> bool {
+        self.0.iter().all(|entry| *entry == 0)
+    }
 }
 
 /// Commands on several keys that take effect in one step. If all of them are reads it is a read-only transaction.
@@ -182,6 +211,8 @@ impl Level {
 
 /// Why an engine that serves no transactions gives one up. Hosts refuse them before, by name.
 pub(crate) const NO_TRANSACTIONS: &str = "this engine has no transactions over several keys";
+/// Why an engine does not take over a context. Hosts refuse it before, by name.
+pub(crate) const FOREIGN_CONTEXT: &str = "the context is of another engine";
 
 /// How a request ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -190,8 +221,11 @@ pub enum Outcome {
     Answer(Answer),
     /// Done, with a reply to each step of a [`Request::Together`]; `None`: not done, because a watched key had changed.
     Answers(Option<Vec<Reply>>),
-    /// Done: the transaction is open, committed or given up, as was asked.
+    /// Done: the transaction is open, committed or given up, the session has entered, or goes on after another one, as
+    /// was asked.
     Done,
+    /// Done: the session's context.
+    Exported(Context),
     /// Done, the fence holds.
     Fenced,
     /// Done: keys with their type names, and the hash from which to go on (`None`: that was all).
@@ -235,6 +269,17 @@ pub struct Completion {
     pub outcome: Outcome,
     /// What it cost.
     pub cost: Cost,
+}
+
+/// How a fence, an entry, an export or an import ends in an engine whose sessions need remember nothing, because what has
+/// ended is before all that begins.
+pub(crate) fn ordered_by_real_time(request: RequestId, asked: &Request) -> Completion {
+    let outcome = match asked {
+        Request::Fence => Outcome::Fenced,
+        Request::Export => Outcome::Exported(Context::default()),
+        _ => Outcome::Done,
+    };
+    Completion { request, outcome, cost: Cost::default() }
 }
 
 /// What the machines of a protocol say to each other.
@@ -281,6 +326,11 @@ pub trait Replica {
     /// Learns anew in which order to prefer regions: itself first, the nearest next, unreachable ones last.
     /// A hint for speed; safety never depends on it.
     fn on_regions(&mut self, nearest_first: &[Region]);
+    /// Where it tells of keys that somebody waits for; `None` if the engine serves nothing that waits. What is watched is
+    /// not durable: a host asks again after a restart.
+    fn notices(&mut self) -> Option<&mut Notices> {
+        None
+    }
     /// What an operator or a test wants to know.
     fn status(&self) -> Status;
     /// A digest of all that replicas of a partition must agree on once nothing is in flight.

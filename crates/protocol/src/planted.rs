@@ -103,11 +103,19 @@ pub enum Planted {
     NoVoucher,
     /// A one-round write's timestamp is the earliest that the time can be.
     TimestampFromEarliest,
+    /// A session that goes to another service fences the one that it used last, and does nothing else, as published (libRSS).
+    LastServiceOnly,
+    /// A session that goes to another service does nothing on the way.
+    NoAutoFence,
+    /// A session that comes from another service does not follow what has ended there in real time only.
+    NoEntryRule,
+    /// What CC-LO tells another session does not wait until transactions are over that may have read what is older.
+    ExportAtOnce,
 }
 
 impl Planted {
     /// Every bug with the name that `sim --plant` takes.
-    pub const ALL: [(&'static str, Self); 49] = [
+    pub const ALL: [(&'static str, Self); 53] = [
         ("skip-write-back", Self::SkipWriteBack),
         ("drop-dependency", Self::DropDependency),
         ("piggyback-dependency", Self::PiggybackDependency),
@@ -157,6 +165,10 @@ impl Planted {
         ("no-fence-wait", Self::NoFenceWait),
         ("no-voucher", Self::NoVoucher),
         ("timestamp-from-earliest", Self::TimestampFromEarliest),
+        ("last-service-only", Self::LastServiceOnly),
+        ("no-auto-fence", Self::NoAutoFence),
+        ("no-entry-rule", Self::NoEntryRule),
+        ("export-at-once", Self::ExportAtOnce),
     ];
 }
 

@@ -3,6 +3,7 @@
 use crate::causal::{Causal, CausalSettings};
 use crate::cc_lo::{CcLo, CcLoSettings};
 use crate::clock::Micros;
+use crate::compose::Role;
 use crate::epaxos::Epaxos;
 use crate::gryff::Gryff;
 use crate::machine::Engine;
@@ -123,6 +124,27 @@ impl EngineName {
     /// Whether its sessions can make what they have seen visible to all that comes after.
     pub fn has_fences(self) -> bool {
         self.model != Model::PoSerializable
+    }
+
+    /// What it demands of sessions that use it beside other keyspaces.
+    pub fn role(self) -> Role {
+        match self.model {
+            Model::Linearizable | Model::StrictSerializable => Role::Ordered,
+            Model::Rsc => Role::Settles,
+            Model::Rss => Role::Enters,
+            Model::PoSerializable | Model::Causal => Role::Apart,
+        }
+    }
+
+    /// How many entries a session's [`Context`](crate::machine::Context) has, in so many regions; one that says nothing may
+    /// have none.
+    pub fn context_entries(self, regions: u8) -> usize {
+        match self.name {
+            "spanner-rss" | "spanner-po" => 1,
+            "contrarian" => usize::from(regions),
+            "tcc" => 3 * usize::from(regions),
+            _ => 0,
+        }
     }
 
     /// Whether its writes can take their timestamps from clocks ([`Settings::writes`]).

@@ -5,6 +5,7 @@
 //! of faults, healing, a test of life, agreement of all replicas, judgement. [`script`] plays schedules that a
 //! test dictates message by message.
 
+pub mod composed;
 pub mod explore;
 mod options;
 mod plan;

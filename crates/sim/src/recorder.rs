@@ -97,6 +97,12 @@ impl Recorder {
         self.events.len() - 1
     }
 
+    /// At which service the operation is, and after which others its session has heard of by messages.
+    pub(crate) fn place(&mut self, index: Index, service: &str, after: Vec<u64>) {
+        let event = &mut self.events[index];
+        (event.service, event.after) = (service.to_string(), after);
+    }
+
     /// The operation's first or next request.
     pub fn ask(&mut self, index: Index, step: Step, at_ms: u64) -> Request {
         let doing = &mut self.doings[index];

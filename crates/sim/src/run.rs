@@ -223,6 +223,8 @@ impl<'o, E: Engine> Run<'o, E> {
         while !done(self) {
             match self.world.next(deadline) {
                 None => return,
+                // Nobody waits for items here.
+                Some(Notice::Told { .. }) => {}
                 Some(Notice::Done { node, slot, completion }) => self.ended(node, slot, &completion),
                 Some(Notice::Reminder(token)) if token >= SESSIONS => self.go_on((token - SESSIONS) as usize),
                 Some(Notice::Reminder(token)) => {

@@ -103,7 +103,7 @@ fn bearable(engine: &str, mut options: Options) -> Options {
     }
     if is_causal(engine) {
         // Operations that stay in their region take no time: without a pause between them they are over before the storm.
-        options.workload.think = options.workload.think.max(120_000);
+        options.workload.think = options.workload.think.max(240_000_000 / options.workload.ops as u64);
         if options.lost_regions > 0 {
             // A fence waits for every region, and a session that moves to a lost one has nobody to ask.
             (options.workload.fence_every, options.workload.moves_percent) = (0, 0);

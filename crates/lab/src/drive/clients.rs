@@ -111,6 +111,8 @@ impl<'r, E: Engine> Driver<'r, E> {
         while let Some(notice) = self.world.next(end) {
             match notice {
                 Notice::Done { node, completion, .. } => self.ended(node, &completion, begin),
+                // Nobody waits for items here.
+                Notice::Told { .. } => {}
                 Notice::Reminder(token) if token >= ARRIVALS => self.arrived((token - ARRIVALS) as usize),
                 Notice::Reminder(token) => match self.given_up.remove(&token) {
                     Some((client, part)) => self.submit(client, part),

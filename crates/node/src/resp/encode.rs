@@ -138,6 +138,10 @@ impl<'a> Encoder<'a> {
                 }
             }
             Reply::Error(fault) => self.error(&fault_text(*fault)),
+            // They are what nodes ask of keys among themselves.
+            Reply::Claims(_) | Reply::Refused(_) => {
+                self.error("ERR an answer to another question, which is a defect: please report it");
+            }
         }
     }
 

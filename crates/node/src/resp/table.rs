@@ -3,7 +3,8 @@
 //! Arity checks, `COMMAND` and its kin, `HELP` and the session's dispatch all read it.
 
 use super::parse::Args;
-use super::typed::{Typer, hashes, keys, lists, strings};
+use super::typed::queues::TakeTyper;
+use super::typed::{Typer, hashes, keys, lists, queues, strings};
 
 /// A command, or a sub-command of one.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub enum Kind {
     Key(Typer),
     /// A step on each of its keys, or one on all of them.
     Each(Each),
+    /// Items taken off lists, if need be when there are some.
+    Take(TakeTyper),
     /// By the session.
     Own(Own),
 }
@@ -65,6 +68,7 @@ pub enum Own {
     ClientList,
     ClientSetInfo,
     ClientSetName,
+    ClientUnblock,
     Commit,
     Command,
     CommandCount,
@@ -76,6 +80,9 @@ pub enum Own {
     ConfigSet,
     /// A command that has only sub-commands.
     Container,
+    ContextGet,
+    ContextMerge,
+    ContextSet,
     DbSize,
     Discard,
     Echo,
@@ -94,8 +101,6 @@ pub enum Own {
     DevHeal,
     DevPause,
     DevResume,
-    /// A command that a later version serves.
-    NotBuilt,
     Ping,
     Quit,
     Reset,
@@ -133,7 +138,8 @@ impl Keys {
 }
 
 /// The names of [`Entry::flags`]' bits.
-pub const FLAGS: [&str; 8] = ["write", "readonly", "denyoom", "admin", "loading", "stale", "fast", "no_auth"];
+pub const FLAGS: [&str; 9] =
+    ["write", "readonly", "denyoom", "admin", "loading", "stale", "fast", "no_auth", "blocking"];
 
 /// The command may change what is stored.
 pub const WRITE: u16 = 1;
@@ -147,6 +153,7 @@ const LOADING: u16 = 1 << 4;
 const STALE: u16 = 1 << 5;
 const FAST: u16 = 1 << 6;
 const NO_AUTH: u16 = 1 << 7;
+const BLOCKING: u16 = 1 << 8;
 
 impl Entry {
     /// Whether it may have so many words.
@@ -182,6 +189,9 @@ impl Entry {
         let mut all: Vec<_> = access.chain([group, speed]).collect();
         if self.is(ADMIN) {
             all.push("@dangerous");
+        }
+        if self.is(BLOCKING) {
+            all.push("@blocking");
         }
         all
     }
@@ -254,6 +264,8 @@ const NO_KEYS: Keys = Keys { first: 0, last: 0, step: 0 };
 const ONE: Keys = Keys { first: 1, last: 1, step: 1 };
 const ALL: Keys = Keys { first: 1, last: -1, step: 1 };
 const PAIRS: Keys = Keys { first: 1, last: -1, step: 2 };
+const TWO: Keys = Keys { first: 1, last: 2, step: 1 };
+const BUT_LAST: Keys = Keys { first: 1, last: -2, step: 1 };
 
 /// What most commands on one key have in common.
 const fn key(
@@ -281,6 +293,18 @@ const fn each(
     Entry { name, arity, flags, keys, group, since, summary, kind: Kind::Each(each), subcommands: &[] }
 }
 
+const fn take(
+    name: &'static str,
+    arity: i32,
+    (flags, keys): (u16, Keys),
+    since: &'static str,
+    summary: &'static str,
+    typer: TakeTyper,
+) -> Entry {
+    let kind = Kind::Take(typer);
+    Entry { name, arity, flags: WRITE | flags, keys, group: "list", since, summary, kind, subcommands: &[] }
+}
+
 const fn own(
     name: &'static str,
     arity: i32,
@@ -303,7 +327,7 @@ const fn with(mut entry: Entry, subcommands: &'static [Entry]) -> Entry {
 const ANY: u16 = LOADING | STALE;
 
 #[rustfmt::skip]
-const ENTRIES: [Entry; 87] = [
+const ENTRIES: [Entry; 93] = [
     // Strings.
     key("get", 2, READ | FAST, "string", "1.0.0", "Returns the string value of a key.", strings::get),
     key("set", -3, WRITE | MEMORY, "string", "1.0.0", "Sets the string value of a key, ignoring its type; a blind write unless an option depends on the old value.", strings::set),
@@ -354,6 +378,12 @@ const ENTRIES: [Entry; 87] = [
     key("lindex", 3, READ, "list", "1.0.0", "Returns an element from a list by its index.", lists::index),
     key("ltrim", 4, WRITE, "list", "1.0.0", "Removes elements from both ends a list. Deletes the list if all elements were trimmed.", lists::trim),
     key("lrem", 4, WRITE, "list", "1.0.0", "Removes elements from a list. Deletes the list if the last element was removed.", lists::remove),
+    take("lmove", 5, (MEMORY, TWO), "6.2.0", "Returns an element after popping it from one list and pushing it to another. Deletes the list if the last element was moved.", queues::lmove),
+    take("rpoplpush", 3, (MEMORY, TWO), "1.2.0", "Returns the last element of a list after removing and pushing it to another list. Deletes the list if the last element was popped.", queues::rpoplpush),
+    take("blpop", -3, (BLOCKING, BUT_LAST), "2.0.0", "Removes and returns the first element in a list. Blocks until an element is available otherwise. Deletes the list if the last element was popped.", queues::blpop),
+    take("brpop", -3, (BLOCKING, BUT_LAST), "2.0.0", "Removes and returns the last element in a list. Blocks until an element is available otherwise. Deletes the list if the last element was popped.", queues::brpop),
+    take("blmove", 6, (MEMORY | BLOCKING, TWO), "6.2.0", "Pops an element from a list, pushes it to another list and returns it. Blocks until an element is available otherwise. Deletes the list if the last element was moved.", queues::blmove),
+    take("brpoplpush", 4, (MEMORY | BLOCKING, TWO), "2.2.0", "Pops an element from a list, pushes it to another list and returns it. Block until an element is available otherwise. Deletes the list if the last element was popped.", queues::brpoplpush),
     // Hashes.
     key("hset", -4, WRITE | MEMORY | FAST, "hash", "2.0.0", "Creates or modifies the value of a field in a hash.", hashes::set),
     key("hget", 3, READ | FAST, "hash", "2.0.0", "Returns the value of a field in a hash.", hashes::get),
@@ -386,6 +416,7 @@ const ENTRIES: [Entry; 87] = [
         own("client|list", -2, ANY | ADMIN, "connection", "2.4.0", "Lists open connections.", Own::ClientList),
         own("client|setinfo", 4, ANY, "connection", "7.2.0", "Sets information specific to the client or connection.", Own::ClientSetInfo),
         own("client|setname", 3, ANY, "connection", "2.6.9", "Sets the connection name.", Own::ClientSetName),
+        own("client|unblock", -3, ANY | ADMIN, "connection", "5.0.0", "Unblocks a client blocked by a blocking command from a different connection.", Own::ClientUnblock),
         own("client|help", 2, ANY, "connection", "5.0.0", "Returns helpful text about the different subcommands.", Own::Help),
     ]),
     // The node.
@@ -424,7 +455,12 @@ const ENTRIES: [Entry; 87] = [
         own("meridian.dev|help", 2, ANY, "meridian", "0.1.0", "Returns helpful text about the different subcommands.", Own::Help),
     ]),
     own("meridian.level", -1, 0, "meridian", "0.1.0", "Chooses, or tells, what reads and writes of a causal keyspace ask for; before a command, for that one only.", Own::Level),
-    own("meridian.context", -1, 0, "meridian", "0.1.0", "Not built yet: exports and imports what a session has seen.", Own::NotBuilt),
+    with(own("meridian.context", -2, 0, "meridian", "0.1.0", "A container for what a session must remember.", Own::Container), &[
+        own("meridian.context|get", 2, 0, "meridian", "0.1.0", "Returns it as a token, for another session to go on after this one.", Own::ContextGet),
+        own("meridian.context|merge", 3, 0, "meridian", "0.1.0", "Goes on after the session of a token, too.", Own::ContextMerge),
+        own("meridian.context|set", 3, 0, "meridian", "0.1.0", "Begins anew, after the session of a token.", Own::ContextSet),
+        own("meridian.context|help", 2, ANY, "meridian", "0.1.0", "Returns helpful text about the different subcommands.", Own::Help),
+    ]),
     own("meridian.begin", -1, 0, "meridian", "0.1.0", "Starts a transaction that is open until it is committed or given up.", Own::Begin),
     own("meridian.commit", 1, 0, "meridian", "0.1.0", "Commits the open transaction.", Own::Commit),
     own("meridian.abort", 1, 0, "meridian", "0.1.0", "Gives the open transaction up.", Own::Abort),

@@ -28,6 +28,7 @@ impl State {
             Own::ClientInfo | Own::ClientList => self.on_client_list(own, args, host),
             Own::ClientSetInfo => self.on_client_set_info(args, host),
             Own::ClientSetName => self.on_client_set_name(args, host),
+            Own::ClientUnblock => self.on_client_unblock(args, host),
             Own::Commit => self.on_commit(host),
             Own::Command => self.on_command_info(&[], true),
             Own::CommandCount
@@ -39,6 +40,10 @@ impl State {
             Own::ConfigSet => self.on_config_set(args, host),
             // Without a sub-command its arity is wrong, and with one it is not asked for.
             Own::Container => self.error(&wrong_arity(entry.name)),
+            Own::ContextGet => self.on_context_get(host),
+            Own::ContextMerge | Own::ContextSet => {
+                self.on_context_take(own == Own::ContextSet, args, host);
+            }
             Own::DbSize => self.on_dbsize(host),
             Own::Discard => self.on_discard(host),
             Own::Echo => self.reply().bulk(&args[1]),
@@ -54,7 +59,6 @@ impl State {
             Own::Level => self.on_level(args, host),
             Own::Multi => self.on_multi(host),
             Own::DevCut | Own::DevHeal | Own::DevPause | Own::DevResume => self.on_dev(own, args, host),
-            Own::NotBuilt => self.on_not_built(entry),
             Own::Ping => self.on_ping(args),
             Own::Quit => {
                 self.reply().ok();
@@ -301,7 +305,11 @@ fn listed_clients(args: Args<'_>) -> Result<Option<Vec<i64>>, Refusal> {
 /// A client's line of `CLIENT LIST`.
 fn describe(info: &ClientInfo, now: Micros, text: &mut String) {
     let seconds = |since: Micros| now.saturating_sub(since) / 1_000_000;
-    let flags = if info.queued >= 0 { "x" } else { "N" };
+    let flags = match (info.queued >= 0, info.blocked.is_some()) {
+        (true, _) => "x",
+        (_, true) => "b",
+        _ => "N",
+    };
     let watch = i32::from(info.watching);
     // Writing to a string has no error.
     let _ = writeln!(

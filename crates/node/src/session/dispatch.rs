@@ -7,7 +7,7 @@ use crate::resp::parse::{Args, COMMAND_MAX, Oversize};
 use crate::resp::table::{self, Each as EachKind, Entry, Kind, Own};
 use crate::resp::typed::{Typer, wrong_arity};
 use bytes::Bytes;
-use meridian_protocol::machine::{self, Request};
+use meridian_protocol::machine::{self, Cost, Request};
 use meridian_protocol::object::{Action, Class, Command, OBJECT_LIMIT};
 use meridian_protocol::registry::Several;
 use std::fmt::Write as _;
@@ -34,9 +34,18 @@ impl State {
         if let Some(refusal) = self.unfit_for_open(entry, args, host) {
             return self.error(&refusal);
         }
+        self.crossed = Cost::default();
+        if !self.crosses(entry, args, host) {
+            self.carry_out(entry, args, host);
+        }
+    }
+
+    /// Does what the command says, as nothing stands before it any more.
+    pub(super) fn carry_out(&mut self, entry: &'static Entry, args: Args<'_>, host: &mut impl Host) {
         match entry.kind {
             Kind::Key(typer) => self.on_key(entry, typer, args, host),
             Kind::Each(each) => self.on_each(entry, each, args, host),
+            Kind::Take(typer) => self.on_take(entry, typer, args, host),
             Kind::Own(own) => self.on_own(entry, own, args, host),
         }
     }

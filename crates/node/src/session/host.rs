@@ -7,6 +7,7 @@
 //!   [`Session::on_input`](super::Session::on_input);
 //! - hand every [`Completion`](meridian_protocol::machine::Completion) of a request that the session submitted
 //!   to [`Session::on_completion`](super::Session::on_completion);
+//! - call [`Session::on_called`](super::Session::on_called) of whoever [`Waits::take_called`] names;
 //! - send what stands in [`Session::output`](super::Session::output), and call `on_input` again when it has
 //!   shrunk, as a full output holds up the commands behind it;
 //! - close the connection once [`Session::closing`](super::Session::closing) and all output is sent, or when
@@ -14,9 +15,12 @@
 //!   back, and call [`Session::on_closed`](super::Session::on_closed).
 
 use super::shared::Shared;
-use meridian_protocol::clock::Now;
+use bytes::Bytes;
+use meridian_protocol::clock::{Micros, Now};
 use meridian_protocol::machine::{Request, RequestId};
-use meridian_protocol::registry::Model;
+use meridian_protocol::object::Command;
+use meridian_protocol::registry::{EngineName, Model};
+use meridian_protocol::waiting::{WaitId, Waits};
 
 /// The services of a node to the sessions on it.
 pub trait Host {
@@ -29,6 +33,28 @@ pub trait Host {
     /// Begins a request in the keyspace at `keyspace` in [`Host::keyspaces`]. Its completion comes later, never
     /// from inside this call, and numbers grow from one call to the next.
     fn submit(&mut self, session: SessionId, keyspace: usize, request: Request) -> RequestId;
+
+    /// How many regions the cluster has.
+    fn regions(&self) -> u8;
+
+    /// The session begins anew: what keyspaces remember for it alone is forgotten. Nothing of it is in flight.
+    fn forget(&mut self, session: SessionId);
+
+    /// Lets a session wait for items of lists, until a time if there is one: from now on the node sees to it that
+    /// [`Session::on_called`](super::Session::on_called) is called when [`Waits::turn`] has something to say.
+    fn wait(
+        &mut self,
+        session: SessionId,
+        keyspace: usize,
+        keys: Vec<Bytes>,
+        until: Option<Micros>,
+    ) -> WaitId;
+
+    /// Who waits for items of lists in a keyspace.
+    fn waits(&mut self, keyspace: usize) -> &mut Waits<SessionId>;
+
+    /// Asks a step of a key for which nobody waits.
+    fn aside(&mut self, keyspace: usize, key: Bytes, command: Command);
 
     /// What the sessions of the node have in common.
     fn shared(&mut self) -> &mut Shared;
@@ -73,6 +99,13 @@ pub struct KeyspaceInfo {
     pub partitions: u16,
     /// Which connections share causal metadata: `connection`, `client-name` or `node`.
     pub session: &'static str,
+}
+
+impl KeyspaceInfo {
+    /// The engine, with the model.
+    pub fn engine(&self) -> EngineName {
+        EngineName { model: self.model, name: self.engine }
+    }
 }
 
 /// What `INFO` tells of a node.

@@ -1,6 +1,9 @@
 //! Commands that wait for the node: which requests they make of it, and what they answer when those have ended.
 
+use super::contexts::{Export, Import};
+use super::crossing::Crossing;
 use super::open::Control;
+use super::queue::Take;
 use super::shared::SlowEntry;
 use super::transaction::Exec;
 use super::{Host, Running, State, outcome, transaction, walk::Walk};
@@ -8,6 +11,7 @@ use crate::resp::encode::{Encoder, Nil};
 use crate::resp::parse::Args;
 use crate::resp::table::{Each as EachKind, Keys};
 use bytes::Bytes;
+use meridian_protocol::clock::Micros;
 use meridian_protocol::machine::{Completion, Level, Outcome, Request, RequestId};
 use meridian_protocol::object::{Action, Answer, Command, Condition, Expiry, Fault, Reply, Set, SetAnswer};
 use std::collections::HashMap;
@@ -29,8 +33,14 @@ pub(super) enum Job {
     Watch(transaction::Watch),
     /// `EXEC`.
     Exec(Exec),
-    /// A fence in each of several keyspaces.
-    Fence(Fence),
+    /// Fences, of `MERIDIAN.FENCE` or ahead of a command.
+    Crossing(Crossing),
+    /// `MERIDIAN.CONTEXT GET`.
+    Export(Export),
+    /// `MERIDIAN.CONTEXT SET` and `MERGE`.
+    Import(Import),
+    /// Taking an item off a list.
+    Take(Take),
 }
 
 /// One step on one key.
@@ -44,9 +54,30 @@ pub(super) struct One {
 impl State {
     /// Takes up the end of a request; `args` are the words of the command that runs.
     pub(super) fn on_completion(&mut self, args: Args<'_>, completion: Completion, host: &mut impl Host) {
-        let Some(mut running) = self.running.take() else { return };
+        let Some(running) = self.running.take() else { return };
+        let (began, whole) = (running.began, args);
+        match running {
+            Running { job: Job::Crossing(crossing), .. } => {
+                self.on_crossing(crossing, completion, args, host);
+            }
+            Running { job: Job::Export(export), .. } => self.on_export(export, completion, host),
+            Running { job: Job::Import(import), .. } => self.on_import(import, completion, host),
+            running => self.on_operation(running, args, completion, host),
+        }
+        if self.running.is_none() {
+            self.log_if_slow(began, whole, host);
+        }
+    }
+
+    /// Takes up the end of a request of an operation.
+    fn on_operation(
+        &mut self,
+        mut running: Running,
+        args: Args<'_>,
+        completion: Completion,
+        host: &mut impl Host,
+    ) {
         let Completion { request, outcome, cost } = completion;
-        let whole = args;
         let args = args.skip(running.prefix);
         let given_up = matches!(outcome, Outcome::NoQuorum | Outcome::Aborted(_) | Outcome::Unknown(_));
         let ended = match &mut running.job {
@@ -80,14 +111,15 @@ impl State {
                 self.cost = cost;
                 exec.on_outcome(request, &outcome, self, host)
             }
-            Job::Fence(fence) => {
-                self.add_cost(cost);
-                fence.on_outcome(request, outcome, self, host)
+            Job::Crossing(_) | Job::Export(_) | Job::Import(_) => unreachable!("it is no operation"),
+            Job::Take(take) => {
+                self.cost = cost;
+                take.on_outcome(request, outcome, self, host)
             }
         };
         if ended {
+            self.add_crossing();
             self.end_open(given_up);
-            self.log_if_slow(&running, whole, host);
         } else {
             self.running = Some(running);
         }
@@ -110,9 +142,9 @@ impl State {
         }
     }
 
-    fn log_if_slow(&mut self, running: &Running, args: Args<'_>, host: &mut impl Host) {
+    fn log_if_slow(&mut self, began: Micros, args: Args<'_>, host: &mut impl Host) {
         let now = host.now();
-        let took = now.monotonic.saturating_sub(running.began);
+        let took = now.monotonic.saturating_sub(began);
         let shared = host.shared();
         let slower_than = shared.tunables.slow_log_slower_than;
         if slower_than < 0 || took < slower_than.unsigned_abs() {
@@ -349,59 +381,6 @@ impl Together {
             }
             (other, _) => {
                 state.error(&outcome::error(&host.keyspaces()[state.keyspace], other, self.read));
-            }
-        }
-        true
-    }
-}
-
-/// A fence in each of several keyspaces.
-#[derive(Debug)]
-pub(super) struct Fence {
-    waiting: Vec<(RequestId, usize)>,
-    failed: Option<(Outcome, usize)>,
-}
-
-impl State {
-    /// `MERIDIAN.FENCE`: fences every keyspace that the session has used since its last fence.
-    pub(super) fn on_fence(&mut self, host: &mut impl Host) {
-        let mut keyspaces = std::mem::take(&mut self.touched);
-        if keyspaces.is_empty() {
-            keyspaces.push(self.keyspace);
-        }
-        self.cost = meridian_protocol::machine::Cost::default();
-        let begin = |keyspace| (self.submit_to(keyspace, Request::Fence, host), keyspace);
-        let waiting = keyspaces.into_iter().map(begin).collect();
-        self.run(Job::Fence(Fence { waiting, failed: None }));
-    }
-}
-
-impl Fence {
-    fn on_outcome(
-        &mut self,
-        request: RequestId,
-        outcome: Outcome,
-        state: &mut State,
-        host: &impl Host,
-    ) -> bool {
-        let Some(place) = self.waiting.iter().position(|(waiting, _)| *waiting == request) else {
-            return false;
-        };
-        let (_, keyspace) = self.waiting.swap_remove(place);
-        if outcome == Outcome::Fenced {
-            state.touched.retain(|touched| *touched != keyspace);
-        } else {
-            // It stays among those that are owed a fence.
-            self.failed = Some((outcome, keyspace));
-        }
-        if !self.waiting.is_empty() {
-            return false;
-        }
-        match &self.failed {
-            None => state.reply().ok(),
-            // A fence that has not ended has no effect.
-            Some((outcome, keyspace)) => {
-                state.error(&outcome::error(&host.keyspaces()[*keyspace], outcome, true));
             }
         }
         true

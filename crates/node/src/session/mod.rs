@@ -4,6 +4,8 @@
 //! session asks of its node and what the node must do in return.
 
 mod connection;
+mod contexts;
+mod crossing;
 mod dispatch;
 pub mod host;
 mod introspection;
@@ -11,6 +13,7 @@ mod job;
 mod open;
 mod outcome;
 mod prefix;
+mod queue;
 mod server;
 pub mod shared;
 mod transaction;
@@ -24,6 +27,7 @@ use crate::resp::parse::{Parser, ProtocolError};
 use bytes::{Buf, Bytes, BytesMut};
 use job::Job;
 use meridian_protocol::clock::Micros;
+use meridian_protocol::compose;
 use meridian_protocol::machine::{Completion, Cost, Level, Request, RequestId};
 use open::Open;
 use prefix::{Levels, Once};
@@ -62,8 +66,12 @@ struct State {
     once: Once,
     /// The level that was asked for last.
     asked_last: Level,
-    /// The keyspaces used since the last fence, as indexes.
-    touched: Vec<usize>,
+    /// The keyspaces used, as indexes, and what is owed of them; of no meaning if it shares that with a group.
+    composed: compose::Session<usize>,
+    /// The client name with whose connections it shares what is owed.
+    group: Option<Bytes>,
+    /// What the way into the keyspace has cost the command that runs.
+    crossed: Cost,
     /// What the last operation cost.
     cost: Cost,
     /// When the last command began.
@@ -109,6 +117,7 @@ impl Session {
             keyspace: number,
             queued: -1,
             watching: false,
+            blocked: None,
             protocol: 2,
         });
         let state = State {
@@ -124,7 +133,9 @@ impl Session {
             levels: Levels::default(),
             once: Once::default(),
             asked_last: Level::default(),
-            touched: Vec::new(),
+            composed: compose::Session::default(),
+            group: None,
+            crossed: Cost::default(),
             cost: Cost::default(),
             active: now,
             errors: 0,
@@ -202,6 +213,8 @@ impl Session {
     /// Takes up that the client sends nothing more: the session ends when what it has sent is answered.
     pub fn on_input_ended(&mut self, host: &mut impl Host) {
         self.ended = true;
+        // Nobody is there to take the item that it waits for.
+        self.state.closing |= self.state.only_waits();
         self.on_input(host);
     }
 
@@ -217,10 +230,20 @@ impl Session {
         self.on_input(host);
     }
 
+    /// Takes up that this session, which waits for items, has something to do.
+    pub fn on_called(&mut self, host: &mut impl Host) {
+        if self.state.on_called(host) {
+            self.drop_finished(host);
+            self.on_input(host);
+        }
+    }
+
     /// The connection has ended. Completions of what still runs are of no interest any more.
     pub fn on_closed(&mut self, host: &mut impl Host) {
         self.state.closing = true;
         self.state.leave_open(host);
+        self.state.leave_group(host);
+        self.state.leave_lines(host);
         self.state.running = None;
         host.shared().clients.remove(self.state.id);
     }
@@ -255,15 +278,13 @@ impl State {
         self.reply().error(text);
     }
 
-    /// Begins a request in the selected keyspace.
+    /// Begins a request in the selected keyspace, whose fence is owed from then on.
     fn submit(&mut self, request: Request, host: &mut impl Host) -> RequestId {
         self.submit_to(self.keyspace, request, host)
     }
 
     fn submit_to(&mut self, keyspace: usize, request: Request, host: &mut impl Host) -> RequestId {
-        if !self.touched.contains(&keyspace) {
-            self.touched.push(keyspace);
-        }
+        self.with_composed(host, |composed, services| composed.on_begin(services, keyspace));
         host.submit(self.id, keyspace, request)
     }
 

@@ -93,13 +93,13 @@ impl State {
                 "ERR {} is not served inside MERIDIAN.BEGIN: send it before, or after MERIDIAN.COMMIT or ABORT",
                 name()
             )),
-            Kind::Key(_) | Kind::Each(_) if open.over => {
+            Kind::Key(_) | Kind::Each(_) | Kind::Take(_) if open.over => {
                 Some(outcome::over(&host.keyspaces()[self.keyspace]))
             }
-            Kind::Key(_) | Kind::Each(_) if open.read_only && entry.is(WRITE) => {
+            Kind::Key(_) | Kind::Each(_) | Kind::Take(_) if open.read_only && entry.is(WRITE) => {
                 Some(format!("ERR {} may write, and the transaction began with RO: it only reads", name()))
             }
-            Kind::Key(_) | Kind::Each(_) => None,
+            Kind::Key(_) | Kind::Each(_) | Kind::Take(_) => None,
         }
     }
 
@@ -123,6 +123,9 @@ fn ends_or_leaves(own: Own) -> bool {
     !matches!(
         own,
         Own::Begin
+            | Own::ContextGet
+            | Own::ContextMerge
+            | Own::ContextSet
             | Own::DbSize
             | Own::Discard
             | Own::Exec

@@ -23,7 +23,12 @@ pub(super) fn error(keyspace: &KeyspaceInfo, outcome: &Outcome, read: bool) -> S
                 "CLUSTERDOWN {place}: no quorum of regions answered in time, nothing was done: try again when most regions can be reached"
             )
         }
-        Outcome::Answer(_) | Outcome::Answers(_) | Outcome::Done | Outcome::Fenced | Outcome::Page(..) => {
+        Outcome::Answer(_)
+        | Outcome::Answers(_)
+        | Outcome::Done
+        | Outcome::Exported(_)
+        | Outcome::Fenced
+        | Outcome::Page(..) => {
             format!("ERR {place}: an answer to another question, which is a defect: please report it")
         }
     }
@@ -33,6 +38,14 @@ pub(super) fn error(keyspace: &KeyspaceInfo, outcome: &Outcome, read: bool) -> S
 pub(super) fn partly(keyspace: &KeyspaceInfo, done: usize, of: usize) -> String {
     format!(
         "UNKNOWNOUTCOME {}: {done} of {of} keys were written, the others may or may not have been, as each is written on its own: read before you try again",
+        place(keyspace)
+    )
+}
+
+/// The error for a move that has taken the item and not heard of it since.
+pub(super) fn half_moved(keyspace: &KeyspaceInfo, source: &str, destination: &str) -> String {
+    format!(
+        "UNKNOWNOUTCOME {}: an item has left '{source}' and will come to '{destination}', or come back if it is refused there: nothing is lost, read before you try again",
         place(keyspace)
     )
 }

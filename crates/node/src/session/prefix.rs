@@ -128,6 +128,7 @@ impl State {
         match entry.kind {
             Kind::Key(typer) => self.on_key(entry, typer, inner, host),
             Kind::Each(each) => self.on_each(entry, each, inner, host),
+            Kind::Take(typer) => self.on_take(entry, typer, inner, host),
             Kind::Own(_) => self.error(&format!(
                 "ERR {name} cannot follow {}: only a command on keys can",
                 printable(&args[0], 64).to_uppercase()
@@ -160,7 +161,7 @@ impl State {
     /// The level at which the engine has served the last operation, where that says something.
     pub(super) fn level_served(&self, host: &impl Host) -> Option<&'static str> {
         let keyspace = &host.keyspaces()[self.keyspace];
-        let engine = EngineName { model: keyspace.model, name: keyspace.engine };
+        let engine = keyspace.engine();
         let causal = keyspace.model.several() == Several::Snapshots;
         causal.then(|| if engine.has_levels() { self.asked_last.name() } else { Level::Causal.name() })
     }

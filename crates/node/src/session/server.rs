@@ -128,13 +128,6 @@ impl State {
         ));
     }
 
-    pub(super) fn on_not_built(&mut self, entry: &Entry) {
-        let name = entry.name.to_uppercase();
-        self.error(&format!(
-            "ERR {name} is not built yet: this version serves MERIDIAN.KEYSPACES, USE, FENCE, STATUS, COST, LEVEL, BEGIN, COMMIT, ABORT, SNAPSHOT and DEV"
-        ));
-    }
-
     /// `MERIDIAN.KEYSPACES`.
     pub(super) fn on_keyspaces(&mut self, host: &impl Host) {
         let mut to = self.reply();
@@ -307,6 +300,7 @@ fn sections(host: &mut impl Host) -> Vec<(&'static str, String)> {
             info.number, info.name, info.model, info.engine, info.partitions, info.session
         );
     }
+    let blocked = host.shared().clients.list().iter().filter(|info| info.blocked.is_some()).count();
     meridian.push_str(&status.replace("\r\n", "\n"));
     if !meridian.ends_with('\n') {
         meridian.push('\n');
@@ -326,7 +320,7 @@ fn sections(host: &mut impl Host) -> Vec<(&'static str, String)> {
                 facts.uptime_s / 86_400,
             ),
         ),
-        ("Clients", format!("connected_clients:{clients}\nblocked_clients:0\n")),
+        ("Clients", format!("connected_clients:{clients}\nblocked_clients:{blocked}\n")),
         ("Memory", format!("used_memory:{used}\nmaxmemory:{maxmemory}\nmaxmemory_policy:noeviction\n")),
         (
             "Persistence",

@@ -1,10 +1,13 @@
 //! What the sessions of a node have in common: settings, the slow log, the list of clients, counters.
 
-use super::host::SessionId;
+use super::host::{KeyspaceInfo, SessionId};
+use crate::token::Tokens;
 use bytes::Bytes;
 use meridian_protocol::clock::Micros;
+use meridian_protocol::compose::{self, Services};
 use meridian_protocol::object::OBJECT_LIMIT;
-use std::collections::VecDeque;
+use meridian_protocol::waiting::WaitId;
+use std::collections::{HashMap, VecDeque};
 
 /// One for all sessions of a node.
 #[derive(Debug, Default)]
@@ -17,6 +20,24 @@ pub struct Shared {
     pub clients: Clients,
     /// What `INFO stats` counts.
     pub counters: Counters,
+    /// The keyspaces, as services that sessions use together.
+    pub services: Services<usize>,
+    /// By client name, what the connections of that name owe together, and how many they are.
+    pub groups: HashMap<Bytes, (compose::Session<usize>, usize)>,
+    /// Makes and reads contexts; none without a secret.
+    pub tokens: Option<Tokens>,
+}
+
+impl Shared {
+    /// That of a node with these keyspaces.
+    pub fn of(keyspaces: &[KeyspaceInfo]) -> Self {
+        let mut shared = Self::default();
+        for (index, keyspace) in keyspaces.iter().enumerate() {
+            // An index comes once.
+            let _ = shared.services.register(index, keyspace.engine().role());
+        }
+        shared
+    }
 }
 
 /// Settings that `CONFIG SET` changes while the node runs.
@@ -138,6 +159,8 @@ pub struct ClientInfo {
     pub queued: i64,
     /// Whether it watches a key.
     pub watching: bool,
+    /// For what it waits, if it waits for items: the keyspace and its place in the lines.
+    pub blocked: Option<(usize, WaitId)>,
     /// The version of RESP that it speaks.
     pub protocol: u8,
 }

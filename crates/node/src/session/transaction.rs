@@ -3,10 +3,11 @@
 
 use super::dispatch::{OUT_OF_MEMORY, nil_of};
 use super::job::{Each, Job, aggregate};
-use super::{Host, State, outcome};
+use super::{Host, State, outcome, queue};
 use crate::resp::encode::{Encoder, Nil, printable};
 use crate::resp::parse::{Args, OwnedArgs};
 use crate::resp::table::{Each as EachKind, Entry, Kind, MEMORY};
+use crate::resp::typed::queues::Take;
 use crate::resp::typed::{Refusal, wrong_arity};
 use bytes::Bytes;
 use meridian_protocol::machine::{Cost, Level, Outcome, Request, RequestId, Together};
@@ -75,6 +76,8 @@ enum Slot {
     Sent(Nil),
     /// It was sent as a step on each of so many keys.
     Each(EachKind, usize),
+    /// An item was to be taken off its key.
+    Take(Take),
     /// Its arguments make no command.
     Refused(Refusal),
 }
@@ -123,12 +126,20 @@ impl State {
         if multi.bytes > Multi::BYTES_MAX {
             return Some(format!("ERR a transaction has at most {} bytes", Multi::BYTES_MAX));
         }
+        if let Kind::Take(typer) = entry.kind
+            && typer(args).is_ok_and(|take| take.keys.len() > 1)
+        {
+            return Some(format!(
+                "ERR {name} inside MULTI is served with one key: which one has an item is not known before EXEC"
+            ));
+        }
         if several == Several::Transactions {
             return None;
         }
         let single = match entry.kind {
             Kind::Each(EachKind::Delete | EachKind::Exists) => args.len() == 2,
             Kind::Each(_) => false,
+            Kind::Take(typer) => !typer(args).is_ok_and(|take| take.is_of_two()),
             Kind::Key(_) | Kind::Own(_) => true,
         };
         if !single {
@@ -358,6 +369,13 @@ fn typed(multi: &Multi, at_ms: u64) -> (Vec<Slot>, Vec<(Bytes, Command)>) {
                 }
                 Err(refusal) => Slot::Refused(refusal),
             },
+            Kind::Take(typer) => match typer(args) {
+                Ok(take) => {
+                    steps.push((args.bytes(1), take.command()));
+                    Slot::Take(take)
+                }
+                Err(refusal) => Slot::Refused(refusal),
+            },
             Kind::Each(EachKind::Set) if args.len().is_multiple_of(2) => {
                 Slot::Refused(wrong_arity(entry.name))
             }
@@ -381,6 +399,11 @@ fn answer(errors: &mut u64, to: &mut Encoder<'_>, slots: &[Slot], mut replies: &
                 let reply = replies.split_off_first().unwrap_or(&Reply::Nil);
                 *errors += u64::from(matches!(reply, Reply::Error(_)));
                 to.reply(reply, *nil);
+            }
+            Slot::Take(take) => {
+                let reply = replies.split_off_first().unwrap_or(&Reply::Nil);
+                *errors += u64::from(matches!(reply, Reply::Error(_)));
+                queue::answer(to, &take.what, &take.keys[0], reply);
             }
             Slot::Each(kind, count) => {
                 let own = replies.split_off(..*count).unwrap_or_default();

@@ -6,17 +6,24 @@
 
 use bytes::{Bytes, BytesMut};
 use meridian_node::session::{Dev, Facts, Host, KeyspaceInfo, Session, SessionId, Shared};
-use meridian_protocol::clock::Now;
+use meridian_node::token::Tokens;
+use meridian_protocol::clock::{Micros, Now};
 use meridian_protocol::history::Witness;
-use meridian_protocol::machine::{Completion, Cost, Outcome, Request, RequestId, Together};
-use meridian_protocol::object::{Action, Answer, Class, Object, State, TypeName, Version, apply};
+use meridian_protocol::machine::{Completion, Context, Cost, Outcome, Request, RequestId, Together};
+use meridian_protocol::object::{
+    Action, Answer, Class, Command, Object, State, TypeName, Version, apply, move_item,
+};
 use meridian_protocol::registry::Model;
 use meridian_protocol::topology::{key_hash, partition_of_hash};
+use meridian_protocol::waiting::{WaitId, Waits};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Keys in the order of their hashes, each with its state and version.
 type Keys = BTreeMap<(u64, Bytes), (State, Version)>;
+
+/// The secret of its cluster.
+pub(crate) const SECRET: &[u8] = b"a secret of sixteen";
 
 /// A node that is one map.
 pub(crate) struct FakeHost {
@@ -40,6 +47,11 @@ pub(crate) struct FakeHost {
     pub(crate) asked: Vec<(usize, Request)>,
     /// The open transactions, by the slot of their session.
     open: BTreeMap<usize, Open>,
+    /// What each keyspace tells of any session's context.
+    pub(crate) contexts: Vec<Context>,
+    /// Sessions that began anew.
+    pub(crate) forgotten: Vec<SessionId>,
+    waits: BTreeMap<usize, Waits<SessionId>>,
 }
 
 /// An open transaction: what it read and wrote stands in a map of its own until it is committed.
@@ -96,10 +108,17 @@ impl FakeHost {
             most_pending: 0,
             asked: Vec::new(),
             open: BTreeMap::new(),
+            contexts: vec![Context::default(); 8],
+            forgotten: Vec::new(),
+            waits: BTreeMap::new(),
         }
     }
 
     pub(crate) fn connect(&mut self) -> TestClient {
+        if self.next_session == 0 {
+            self.shared.services = Shared::of(&self.keyspaces).services;
+            self.shared.tokens = Tokens::new("test", SECRET);
+        }
         self.next_session += 1;
         let id = SessionId { serial: self.next_session, slot: self.next_session as usize - 1 };
         TestClient { session: Session::new(id, "127.0.0.1:4".into(), "127.0.0.1:5".into(), self) }
@@ -127,6 +146,12 @@ impl FakeHost {
                 Outcome::Done
             }
             Request::Fence => Outcome::Fenced,
+            Request::Enter => Outcome::Done,
+            Request::Export => Outcome::Exported(self.contexts[keyspace].clone()),
+            Request::Import(context) => {
+                self.contexts[keyspace].join(context);
+                Outcome::Done
+            }
             Request::Scan { partition, from, count, at_ms } => {
                 self.page(keyspace, *partition, *from, *count as usize, *at_ms)
             }
@@ -154,9 +179,24 @@ impl FakeHost {
         let held = held.or_default();
         let (state, answer) = apply(&held.0, held.1, action, at_ms);
         if action.class() == Class::Write || state != held.0 {
+            let items = state.as_ref().map_or(0, Object::items);
             *held = (state, Version(self.next_request, 0, 0));
+            self.waits(keyspace).on_items(key, items);
         }
         answer
+    }
+
+    /// Who waits for items and has something to do.
+    pub(crate) fn next_called(&mut self) -> Option<SessionId> {
+        self.waits.values_mut().find_map(Waits::take_called)
+    }
+
+    /// Lets time pass.
+    pub(crate) fn pass(&mut self, micros: u64) {
+        self.monotonic += micros;
+        for waits in self.waits.values_mut() {
+            waits.on_time(self.monotonic);
+        }
     }
 
     fn together(&mut self, session: SessionId, keyspace: usize, together: &Together) -> Outcome {
@@ -169,6 +209,19 @@ impl FakeHost {
         }
         let mut replies = Vec::new();
         for (key, command) in &together.steps {
+            if let Command::ListMove(from, to, destination) = command {
+                let keys = &mut self.keys[keyspace];
+                let place = |key: &Bytes| (key_hash(key), key.clone());
+                let state = |key| keys.get(&place(key)).and_then(|(state, _)| state.clone());
+                let (after, reply) =
+                    move_item(&state(key), &state(destination), (*from, *to), together.at_ms);
+                if let Some((source, target)) = after {
+                    keys.insert(place(key), (source, Version(self.next_request, 0, 0)));
+                    keys.insert(place(destination), (target, Version(self.next_request, 0, 1)));
+                }
+                replies.push(reply);
+                continue;
+            }
             let action = Action::Command(command.clone());
             match self.act(session, keyspace, key, &action, together.at_ms) {
                 Answer::One(reply) => replies.push(reply),
@@ -259,6 +312,33 @@ impl Host for FakeHost {
         number
     }
 
+    fn regions(&self) -> u8 {
+        3
+    }
+
+    fn forget(&mut self, session: SessionId) {
+        self.forgotten.push(session);
+    }
+
+    fn wait(
+        &mut self,
+        session: SessionId,
+        keyspace: usize,
+        keys: Vec<Bytes>,
+        until: Option<Micros>,
+    ) -> WaitId {
+        self.waits(keyspace).join(session, keys, until)
+    }
+
+    fn waits(&mut self, keyspace: usize) -> &mut Waits<SessionId> {
+        self.waits.entry(keyspace).or_default()
+    }
+
+    fn aside(&mut self, keyspace: usize, key: Bytes, command: Command) {
+        let nobody = SessionId { serial: 0, slot: usize::MAX };
+        self.act(nobody, keyspace, &key, &Action::Command(command), self.now().wall_ms());
+    }
+
     fn shared(&mut self) -> &mut Shared {
         &mut self.shared
     }
@@ -299,9 +379,16 @@ impl TestClient {
 
     /// Delivers all completions until nothing is in flight, the last first.
     pub(crate) fn settle(&mut self, host: &mut FakeHost) {
-        while let Some((session, completion)) = host.pending.pop() {
-            assert_eq!(session, self.session.id());
-            self.session.on_completion(completion, host);
+        loop {
+            if let Some((session, completion)) = host.pending.pop() {
+                assert_eq!(session, self.session.id());
+                self.session.on_completion(completion, host);
+            } else if let Some(session) = host.next_called() {
+                assert_eq!(session, self.session.id());
+                self.session.on_called(host);
+            } else {
+                return;
+            }
         }
     }
 
@@ -314,6 +401,11 @@ impl TestClient {
     pub(crate) fn ask(&mut self, bytes: &[u8], host: &mut FakeHost) -> Vec<u8> {
         self.send(bytes, host);
         self.settle(host);
+        if self.session.output().is_empty() {
+            // Whoever waits for items waits no longer than this.
+            host.pass(2_000);
+            self.settle(host);
+        }
         self.take().to_vec()
     }
 

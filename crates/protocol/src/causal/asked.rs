@@ -1,7 +1,8 @@
 //! What applications ask of registers with snapshots, and what they are told.
 
 use super::message::{Seen, Step};
-use crate::machine::{Level, NO_TRANSACTIONS, Outcome, Request, Together};
+use super::vector::Vector;
+use crate::machine::{FOREIGN_CONTEXT, Level, NO_TRANSACTIONS, Outcome, Request, Together};
 use crate::object::{Action, Answer, Class, Command, Reply};
 use bytes::Bytes;
 
@@ -19,6 +20,8 @@ pub(crate) enum Asked {
     List { partition: u16, from: u64, count: u32, at_ms: u64 },
     /// A fence.
     Fence,
+    /// To wait until the own region shows all of this.
+    Await(Vector),
 }
 
 /// How something is to be read.
@@ -63,6 +66,10 @@ pub(crate) fn asked(request: Request) -> Result<Asked, Outcome> {
         }
         Request::Begin { .. } | Request::Commit | Request::Abort => Err(Outcome::Aborted(NO_TRANSACTIONS)),
         Request::Fence => Ok(Asked::Fence),
+        // A causal keyspace takes no part in an order by real time.
+        Request::Enter => Err(Outcome::Done),
+        // Each engine sees to these itself.
+        Request::Export | Request::Import(_) => Err(Outcome::Aborted(FOREIGN_CONTEXT)),
         Request::Scan { partition, from, count, at_ms } => Ok(Asked::List { partition, from, count, at_ms }),
     }
 }

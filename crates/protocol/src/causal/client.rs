@@ -9,7 +9,10 @@ use super::{Causal, Flavour, Rounds};
 use crate::alarms::Alarms;
 use crate::clock::{Micros, Now};
 use crate::history::Witness;
-use crate::machine::{self, Completion, Cost, Effects, Level, OpId, Outcome, Place, Request, RequestId};
+use crate::machine::{
+    self, Completion, Context, Cost, Effects, FOREIGN_CONTEXT, Level, OpId, Outcome, Place, Request,
+    RequestId,
+};
 use crate::object::{Answer, Command, Reply};
 use crate::results::Lanes;
 use crate::topology::{Address, ClientId, Region, ReplicaId};
@@ -47,10 +50,38 @@ struct Op {
 
 #[derive(Clone, Debug)]
 enum Work {
-    Write { partition: u16, lane: u32, put: Message, dependencies: Vector },
-    Read { reading: Reading, what: Reads, demand: Demand },
-    List { partition: u16, from: u64, count: u32, demand: Demand },
-    Fence { vector: Vector, missing: BTreeSet<(Region, u16)> },
+    Write {
+        partition: u16,
+        lane: u32,
+        put: Message,
+        dependencies: Vector,
+    },
+    Read {
+        reading: Reading,
+        what: Reads,
+        demand: Demand,
+    },
+    List {
+        partition: u16,
+        from: u64,
+        count: u32,
+        demand: Demand,
+    },
+    /// Until these replicas show all of it.
+    Fence {
+        vector: Vector,
+        missing: BTreeSet<(Region, u16)>,
+        then: Then,
+    },
+}
+
+/// What happens once replicas show all of a vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    /// The fence has ended.
+    Fenced,
+    /// The session goes on after another one, of which the vector is.
+    Import,
 }
 
 impl Client {
@@ -107,7 +138,13 @@ impl Client {
                 let regions = (0..group.regions).map(Region);
                 let all = regions.flat_map(|region| (0..group.partitions).map(move |p| (region, p)));
                 let missing = all.collect();
-                Op::new(self.place.region(), Work::Fence { vector: self.session.past(), missing })
+                let (vector, then) = (self.session.past(), Then::Fenced);
+                Op::new(self.place.region(), Work::Fence { vector, missing, then })
+            }
+            Asked::Await(vector) => {
+                // What one partition of the region shows has reached all of them.
+                let missing = BTreeSet::from([(self.place.region(), 0)]);
+                Op::new(self.place.region(), Work::Fence { vector, missing, then: Then::Import })
             }
             Asked::List { partition, from, count, at_ms } => {
                 let demand = self.demand(Level::Causal, at_ms);
@@ -128,7 +165,7 @@ impl Client {
                 let (from, count, demand) = (*from, *count, demand.clone());
                 out.send(to(op.region, *partition), Message::List { attempt, demand, from, count });
             }
-            Work::Fence { vector, missing } => {
+            Work::Fence { vector, missing, .. } => {
                 for (region, partition) in missing {
                     out.send(to(*region, *partition), Message::Fence { attempt, vector: vector.clone() });
                 }
@@ -267,11 +304,47 @@ impl Client {
 
     fn on_fenced(&mut self, attempt: Attempt, from: ReplicaId, out: &mut Out) {
         let request = attempt.op.request;
-        let Some(Op { work: Work::Fence { missing, .. }, .. }) = self.open.get_mut(&request) else { return };
+        let Some(Op { work: Work::Fence { missing, vector, then }, .. }) = self.open.get_mut(&request) else {
+            return;
+        };
         missing.remove(&(from.region, from.partition));
-        if missing.is_empty() {
-            self.complete(request, Outcome::Fenced, Cost { rounds: 1, ..Cost::default() }, out);
+        if !missing.is_empty() {
+            return;
         }
+        let (outcome, rounds) = match then {
+            Then::Fenced => (Outcome::Fenced, 1),
+            Then::Import => {
+                self.session.follow(vector);
+                (Outcome::Done, 0)
+            }
+        };
+        self.complete(request, outcome, Cost { rounds, ..Cost::default() }, out);
+    }
+
+    /// Goes on after another session. One of tcc waits, where it must, when it reads. One of contrarian never waits then,
+    /// so what the other has seen must have reached this region first.
+    fn import(&mut self, now: Now, id: RequestId, context: &Context, out: &mut Out) {
+        let done = |outcome| Completion { request: id, outcome, cost: Cost::default() };
+        let regions = usize::from(self.place.group.regions);
+        match (self.engine.flavour, context.0.len()) {
+            (_, 0) => out.output(done(Outcome::Done)),
+            (Flavour::Tcc, entries) if entries == 3 * regions => {
+                self.session.join(context);
+                out.output(done(Outcome::Done));
+            }
+            (Flavour::Contrarian, entries) if entries == regions => {
+                self.start(now, id, Asked::Await(Vector::of(context.0.clone())), out);
+            }
+            _ => out.output(done(Outcome::Aborted(FOREIGN_CONTEXT))),
+        }
+    }
+
+    fn start(&mut self, now: Now, id: RequestId, asked: Asked, out: &mut Out) {
+        let op = self.op(id, asked);
+        let give_up = now.monotonic + self.engine.settings.operation_timeout;
+        self.open.insert(id, Op { give_up, ..op });
+        self.send(id, out);
+        self.set_alarm(now, id, out);
     }
 }
 
@@ -283,8 +356,11 @@ impl Op {
     fn timed_out(&self) -> Outcome {
         match self.work {
             Work::Write { .. } => Outcome::LATE,
-            Work::Fence { .. } => {
+            Work::Fence { then: Then::Fenced, .. } => {
                 Outcome::Aborted("what this session has seen is not visible in every region yet")
+            }
+            Work::Fence { then: Then::Import, .. } => {
+                Outcome::Aborted("what the context's session has seen has not reached this region yet")
             }
             _ if self.waits => Outcome::Aborted("what this session has seen has not reached this region yet"),
             _ => Outcome::NoQuorum,
@@ -296,14 +372,16 @@ impl machine::Client for Client {
     type Message = Message;
 
     fn begin(&mut self, now: Now, id: RequestId, request: Request, out: &mut Out) {
-        match asked(request) {
-            Ok(asked) => {
-                let op = self.op(id, asked);
-                let give_up = now.monotonic + self.engine.settings.operation_timeout;
-                self.open.insert(id, Op { give_up, ..op });
-                self.send(id, out);
-                self.set_alarm(now, id, out);
+        match request {
+            Request::Import(context) => return self.import(now, id, &context, out),
+            Request::Export => {
+                let outcome = Outcome::Exported(self.session.context());
+                return out.output(Completion { request: id, outcome, cost: Cost::default() });
             }
+            _ => {}
+        }
+        match asked(request) {
+            Ok(asked) => self.start(now, id, asked, out),
             Err(outcome) => out.output(Completion { request: id, outcome, cost: Cost::default() }),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::Flavour;
 use super::vector::Vector;
-use crate::machine::Level;
+use crate::machine::{Context, Level};
 
 /// A session's vectors. Contrarian's `DVc` is the join of the first and the last.
 #[derive(Clone, Debug)]
@@ -34,6 +34,31 @@ impl Session {
         let mut past = self.seen.clone();
         past.join(&self.written);
         past
+    }
+
+    /// What another session must be told to go on after this one.
+    pub(crate) fn context(&self) -> Context {
+        match self.flavour {
+            Flavour::Contrarian => Context(self.past().to_vec()),
+            Flavour::Tcc => {
+                let vectors = [&self.seen, &self.returned, &self.written];
+                Context(vectors.into_iter().flat_map(Vector::to_vec).collect())
+            }
+        }
+    }
+
+    /// Goes on after the session that has told this, of the same engine.
+    pub(crate) fn join(&mut self, context: &Context) {
+        let regions = context.0.len() / 3;
+        let vectors = [&mut self.seen, &mut self.returned, &mut self.written];
+        for (vector, told) in vectors.into_iter().zip(context.0.chunks(regions.max(1))) {
+            vector.join(&Vector::of(told.to_vec()));
+        }
+    }
+
+    /// Goes on after a session that has seen this much, all of which is here.
+    pub(crate) fn follow(&mut self, past: &Vector) {
+        self.seen.join(past);
     }
 
     /// What a read of that level must see.

@@ -5,7 +5,7 @@ use super::message::{Attempt, Message};
 use super::vector::Vector;
 use super::{Causal, CausalSettings, ClockKind, Rounds};
 use crate::grid::{Grid, away, bulk, nothing, one, set};
-use crate::machine::{Level, OpId, Outcome, Replica as _, Request};
+use crate::machine::{Context, FOREIGN_CONTEXT, Level, OpId, Outcome, Replica as _, Request};
 use crate::object::{Command, Reply};
 use crate::registry::Settings;
 use crate::topology::{Address, ClientId, Region};
@@ -329,6 +329,65 @@ fn a_fence_waits_until_all_regions_show_what_was_seen() {
         let late = grid.begin(client, Request::Fence);
         grid.pass(11_000_000, away(2));
         assert!(matches!(grid.outcome(late), Some(Outcome::Aborted(_))), "{:?}", grid.outcome(late));
+    }
+}
+
+impl Grid<Causal> {
+    fn export(&mut self, client: ClientId) -> Context {
+        let request = self.begin(client, Request::Export);
+        match self.outcome(request) {
+            Some(Outcome::Exported(context)) => context.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// What a session of region 0 has written and told, one of region 2 reads there, although the write comes late.
+#[test]
+fn a_session_goes_on_after_one_of_another_region() {
+    for (engine, entries) in [(contrarian(), 3), (Causal::tcc(Settings::default()), 9)] {
+        let mut grid = Grid::new(&engine, 3, 2);
+        grid.pass(20_000, nothing);
+        let (writer, reader, unaware) = (grid.client(0), grid.client(2), grid.client(2));
+        grid.put(writer, "k", "v");
+        let context = grid.export(writer);
+        assert_eq!(context.0.len(), entries);
+        let import = grid.begin(reader, Request::Import(context.clone()));
+        grid.pass(100_000, away(0));
+        // Contrarian's reads wait for nothing, so the import does; those of tcc wait themselves.
+        let waits = entries == 3;
+        assert_eq!(grid.outcome(import).is_none(), waits);
+        let read = (!waits).then(|| grid.command(reader, "k", Command::Get, CAUSAL));
+        assert_eq!(grid.get(unaware, "k"), Reply::Nil, "who was told nothing does not wait");
+        grid.pass(1_200_000, nothing);
+        assert_eq!(grid.outcome(import), Some(&Outcome::Done));
+        let read = read.unwrap_or_else(|| grid.command(reader, "k", Command::Get, CAUSAL));
+        grid.run(nothing);
+        assert_eq!(grid.outcome(read), Some(&one(bulk("v"))));
+        // What it writes comes after, everywhere, whatever the clocks say.
+        grid.put(reader, "k", "w");
+        grid.pass(1_200_000, nothing);
+        assert_eq!(grid.get(writer, "k"), bulk("w"));
+        let mut both = context.clone();
+        both.join(&grid.export(reader));
+        assert_eq!(both, grid.export(reader), "the importer's context is after the exporter's");
+    }
+}
+
+#[test]
+fn an_import_that_cannot_be_waited_for_fails_and_changes_nothing() {
+    let mut grid = Grid::new(&contrarian(), 3, 2);
+    grid.pass(20_000, nothing);
+    let (writer, reader) = (grid.client(0), grid.client(2));
+    grid.put(writer, "k", "v");
+    let context = grid.export(writer);
+    let import = grid.begin(reader, Request::Import(context));
+    grid.pass(11_000_000, away(0));
+    assert!(matches!(grid.outcome(import), Some(Outcome::Aborted(_))), "{:?}", grid.outcome(import));
+    assert!(grid.export(reader).is_nothing());
+    for foreign in [Context(vec![1]), Context(vec![1; 9])] {
+        let import = grid.begin(reader, Request::Import(foreign));
+        assert_eq!(grid.outcome(import), Some(&Outcome::Aborted(FOREIGN_CONTEXT)));
     }
 }
 

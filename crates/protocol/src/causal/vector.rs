@@ -15,6 +15,11 @@ impl Vector {
         Self(vec![0; usize::from(regions)])
     }
 
+    /// With these entries.
+    pub fn of(entries: Vec<u64>) -> Self {
+        Self(entries)
+    }
+
     /// The entry of a region; 0 beyond the vector's end, so that a peer's short one does no harm.
     pub fn get(&self, region: Region) -> u64 {
         self.0.get(region.index()).copied().unwrap_or(0)

@@ -201,7 +201,7 @@ mod tests {
 
     fn version(ts: u64, value: Option<&str>) -> Version<()> {
         let data = |text: &str| Data::Str(Bytes::copy_from_slice(text.as_bytes()));
-        let value = value.map(|text| Object { data: data(text), expires_at: None });
+        let value = value.map(|text| Object::new(data(text), None));
         Version { id: VersionId { ts, region: Region(0) }, value, meta: () }
     }
 

@@ -8,8 +8,9 @@ use crate::causal::reading::Reading;
 use crate::causal::vector::{Vector, VersionId};
 use crate::clock::{Micros, Now};
 use crate::history::Witness;
-use crate::machine::{self, Completion, Cost, Effects, OpId, Outcome, Place, Request, RequestId};
+use crate::machine::{self, Completion, Context, Cost, Effects, OpId, Outcome, Place, Request, RequestId};
 use crate::object::{Answer, Command, Reply};
+use crate::planted::Planted;
 use crate::registry::Settings;
 use crate::results::Lanes;
 use crate::topology::{Address, ClientId, Region, ReplicaId};
@@ -46,10 +47,33 @@ struct Op {
 
 #[derive(Clone, Debug)]
 enum Work {
-    Write { key: Bytes, partition: u16, put: Message },
-    Read { reading: Reading, what: Reads, rot: RotId, deadline: Micros },
-    List { partition: u16, from: u64, count: u32, at_ms: u64 },
-    Fence { missing: BTreeMap<(Region, u16), Vec<Dependency>> },
+    Write {
+        key: Bytes,
+        partition: u16,
+        put: Message,
+    },
+    Read {
+        reading: Reading,
+        what: Reads,
+        rot: RotId,
+        deadline: Micros,
+    },
+    List {
+        partition: u16,
+        from: u64,
+        count: u32,
+        at_ms: u64,
+    },
+    /// Until these replicas have installed all that the session depends on; then it has ended so.
+    Fence {
+        missing: BTreeMap<(Region, u16), Vec<Dependency>>,
+        outcome: Outcome,
+    },
+    /// All regions have it. What is told to another session waits until every transaction is over that may have read
+    /// anything older: nobody will ask whether the other's writes are hidden from those.
+    Outlast {
+        until: Micros,
+    },
 }
 
 impl Client {
@@ -89,21 +113,23 @@ impl Client {
         (Work::Read { reading, what, rot, deadline: 0 }, Some(lane))
     }
 
-    /// What a request needs done; `None` if nothing.
-    fn work(&mut self, id: RequestId, asked: Asked) -> Option<(Work, Option<u32>)> {
+    /// What a request needs done, or how it ends at once.
+    fn work(&mut self, id: RequestId, asked: Asked) -> Result<(Work, Option<u32>), Outcome> {
         match asked {
-            Asked::Write { step, at_ms, .. } => Some(self.write(id, step, at_ms)),
-            Asked::Read { steps, what } => Some(self.read(steps, what)),
-            Asked::Fence => self.fence(),
+            Asked::Write { step, at_ms, .. } => Ok(self.write(id, step, at_ms)),
+            Asked::Read { steps, what } => Ok(self.read(steps, what)),
+            Asked::Fence => self.fence(Outcome::Fenced),
+            // Nothing is told of what sessions have seen, so that there is nothing to wait for.
+            Asked::Await(_) => Err(Outcome::Done),
             Asked::List { partition, from, count, at_ms } => {
-                Some((Work::List { partition, from, count, at_ms }, None))
+                Ok((Work::List { partition, from, count, at_ms }, None))
             }
         }
     }
 
-    /// Everything it depends on is to be installed in every region, and so is then all that this depends on. `None` if
-    /// there is nothing.
-    fn fence(&self) -> Option<(Work, Option<u32>)> {
+    /// Everything it depends on is to be installed in every region, and so is then all that this depends on. Ends so at once
+    /// if there is nothing.
+    fn fence(&self, outcome: Outcome) -> Result<(Work, Option<u32>), Outcome> {
         let mut missing: BTreeMap<(Region, u16), Vec<Dependency>> = BTreeMap::new();
         for dependency in &self.dependencies {
             let partition = self.place.group.partition_of(&dependency.key);
@@ -111,7 +137,7 @@ impl Client {
                 missing.entry((region, partition)).or_default().push(dependency.clone());
             }
         }
-        (!missing.is_empty()).then_some((Work::Fence { missing }, None))
+        if missing.is_empty() { Err(outcome) } else { Ok((Work::Fence { missing, outcome }, None)) }
     }
 
     /// Gives a transaction a new number and all its time.
@@ -150,12 +176,13 @@ impl Client {
                 let (from, count, at_ms) = (*from, *count, *at_ms);
                 out.send(self.replica(*partition), Message::List { attempt, from, count, at_ms });
             }
-            Work::Fence { missing } => {
+            Work::Fence { missing, .. } => {
                 for ((region, partition), dependencies) in missing {
                     let to = Address::Replica(self.place.group.replica(*partition, *region));
                     out.send(to, Message::Fence { attempt, dependencies: dependencies.clone() });
                 }
             }
+            Work::Outlast { .. } => {}
         }
     }
 
@@ -166,19 +193,25 @@ impl Client {
             Work::Read { .. } => self.settings.retry.min(self.settings.cc_lo.readers_kept / 4),
             _ => self.settings.retry,
         };
-        let at = (now.monotonic + after).min(op.give_up.max(now.monotonic + 1));
+        let end = if let Work::Outlast { until } = op.work { until } else { op.give_up };
+        let at = (now.monotonic + after).min(end.max(now.monotonic + 1));
         self.alarms.set(at, request, out);
     }
 
     fn on_alarm(&mut self, now: Now, request: RequestId, out: &mut Out) {
         let Some(op) = self.open.get(&request) else { return };
-        if now.monotonic >= op.give_up {
+        if let Work::Outlast { until } = op.work {
+            if now.monotonic >= until {
+                let outcome = Outcome::Exported(Context::default());
+                return self.complete(request, outcome, Cost { rounds: 1, ..Cost::default() }, out);
+            }
+        } else if now.monotonic >= op.give_up {
             let outcome = match op.work {
                 Work::Write { .. } => Outcome::LATE,
                 Work::Fence { .. } => {
                     Outcome::Aborted("what this session has seen is not visible in every region yet")
                 }
-                Work::Read { .. } | Work::List { .. } => Outcome::NoQuorum,
+                Work::Read { .. } | Work::List { .. } | Work::Outlast { .. } => Outcome::NoQuorum,
             };
             return self.complete(request, outcome, Cost::default(), out);
         }
@@ -247,12 +280,20 @@ impl Client {
         self.complete(request, told(what, seen), Cost { witness, ..Cost::default() }, out);
     }
 
-    fn on_fenced(&mut self, request: RequestId, from: ReplicaId, out: &mut Out) {
-        let Some(Op { work: Work::Fence { missing }, .. }) = self.open.get_mut(&request) else { return };
+    fn on_fenced(&mut self, now: Now, request: RequestId, from: ReplicaId, out: &mut Out) {
+        let Some(op) = self.open.get_mut(&request) else { return };
+        let Work::Fence { missing, outcome } = &mut op.work else { return };
         missing.remove(&(from.region, from.partition));
-        if missing.is_empty() {
-            self.complete(request, Outcome::Fenced, Cost { rounds: 1, ..Cost::default() }, out);
+        if !missing.is_empty() {
+            return;
         }
+        if *outcome == Outcome::Fenced {
+            return self.complete(request, Outcome::Fenced, Cost { rounds: 1, ..Cost::default() }, out);
+        }
+        let at_once = self.settings.plant.has(Planted::ExportAtOnce);
+        let until = now.monotonic + if at_once { 0 } else { self.settings.cc_lo.readers_kept };
+        op.work = Work::Outlast { until };
+        self.set_alarm(now, request, out);
     }
 }
 
@@ -261,16 +302,19 @@ impl machine::Client for Client {
 
     fn begin(&mut self, now: Now, id: RequestId, request: Request, out: &mut Out) {
         let complete = |outcome| Completion { request: id, outcome, cost: Cost::default() };
-        match asked(request).map(|asked| self.work(id, asked)) {
-            Ok(Some((work, lane))) => {
+        let work = match request {
+            Request::Export => self.fence(Outcome::Exported(Context::default())),
+            Request::Import(context) if context.0.is_empty() => Err(Outcome::Done),
+            request => asked(request).and_then(|asked| self.work(id, asked)),
+        };
+        match work {
+            Ok((work, lane)) => {
                 let give_up = now.monotonic + self.settings.operation_timeout;
                 self.open.insert(id, Op { work, lane, give_up });
                 self.restart(now, id);
                 self.send(id, out);
                 self.set_alarm(now, id, out);
             }
-            // A session that has seen nothing.
-            Ok(None) => out.output(complete(Outcome::Fenced)),
             Err(outcome) => out.output(complete(outcome)),
         }
     }
@@ -289,7 +333,7 @@ impl machine::Client for Client {
                 self.complete(attempt.op.request, Outcome::Page(page, next), Cost::default(), out);
             }
             Message::Fenced { attempt } if attempt.op.client == self.id => {
-                self.on_fenced(attempt.op.request, from, out);
+                self.on_fenced(now, attempt.op.request, from, out);
             }
             // Not for this client.
             _ => {}

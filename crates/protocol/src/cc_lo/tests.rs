@@ -5,7 +5,7 @@ use super::message::Message;
 use super::{CcLo, CcLoSettings};
 use crate::causal::CausalSettings;
 use crate::grid::{Grid, away, bulk, nothing, one, set};
-use crate::machine::{Level, Outcome, Request};
+use crate::machine::{Context, Level, Outcome, Request};
 use crate::object::{Answer, Command, Reply};
 use crate::registry::Settings;
 use crate::topology::{Address, ClientId};
@@ -239,6 +239,61 @@ fn a_fence_waits_until_all_is_installed_everywhere() {
     assert_eq!(grid.outcome(fence), Some(&Outcome::Fenced));
 }
 
+/// Nothing is told, so everything must be visible everywhere, and whoever has read what is older be over: a transaction
+/// that has read an old `x` before the write came must not go on to see what another session wrote on hearing of it.
+fn told_while_an_old_reader_lives(settings: Settings) -> Vec<Reply> {
+    let mut grid = Grid::new(&CcLo::new(settings), 3, 2);
+    grid.pass(20_000, nothing);
+    let (x, y) = (grid.key(0, 0), grid.key(1, 0));
+    let (writer, friend, reader) = (grid.client(0), grid.client(2), grid.client(2));
+    grid.command(writer, &x, set("1"), CAUSAL);
+    grid.run(away(2));
+    let export = grid.begin(writer, Request::Export);
+    grid.pass(450_000, away(2));
+    assert_eq!(grid.outcome(export), None, "a region lacks it");
+    // The reader has read x there, where its question about y is held up.
+    let rot = grid.rot(reader, &[&x, &y], CAUSAL);
+    let at_y = Address::Replica(grid.id(2, 1));
+    let held = grid.run_but(|to, message| *to == at_y && matches!(message, Message::Read { .. }));
+    assert_eq!(held.len(), 1);
+    let is_reader = move |from: Address| from == Address::Client(0, reader);
+    let told = (0..400).find(|_| {
+        grid.pass(5_000, |from, _, _: &Message| is_reader(from));
+        grid.outcome(export).is_some()
+    });
+    assert!(told.is_some());
+    assert_eq!(grid.outcome(export), Some(&Outcome::Exported(Context::default())));
+    let import = grid.begin(friend, Request::Import(Context::default()));
+    assert_eq!(grid.outcome(import), Some(&Outcome::Done));
+    // It has not read x itself: its write says nothing of what it depends on.
+    let write = grid.command(friend, &y, set("2"), CAUSAL);
+    grid.pass(5_000, |from, _, _: &Message| is_reader(from));
+    assert_eq!(grid.outcome(write), Some(&one(Reply::Ok)));
+    for late in held {
+        grid.deliver(late);
+    }
+    grid.run(nothing);
+    grid.pass(200_000, nothing);
+    grid.replies(rot)
+}
+
+#[test]
+fn what_is_told_to_another_session_is_visible_and_outlasts_old_readers() {
+    assert_eq!(told_while_an_old_reader_lives(Settings::default()), [bulk("1"), bulk("2")]);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn what_is_told_at_once_tears_the_snapshot_of_an_old_reader() {
+    let plant = crate::planted::Plant::new(crate::planted::Planted::ExportAtOnce);
+    let replies = told_while_an_old_reader_lives(Settings { plant, ..Settings::default() });
+    assert_eq!(
+        replies,
+        [Reply::Nil, bulk("2")],
+        "an old x beside a y that was written on hearing of the new one"
+    );
+}
+
 /// Contrarian §6, theorem 1: with d readers there are 2^d ways in which they may have read or not, and what the partition
 /// of X tells that of Y differs from each way to each other.
 #[test]
@@ -319,20 +374,20 @@ fn what_is_not_answered_is_asked_less_and_less() {
     let client = grid.client(0);
     let (late, asker) = (Address::Replica(grid.id(1, 0)), Address::Replica(grid.id(1, 1)));
     let here = Address::Replica(grid.id(0, 0));
-    let asked = std::cell::Cell::new(0);
+    let count = std::cell::Cell::new(0);
     // What x's partition writes does not come to the other region, where y's partition asks for it.
     let lost = |from: Address, to: Address, message: &Message| {
         let check = matches!(message, Message::Check { .. });
-        asked.set(asked.get() + u32::from(check && from == asker && to == late));
+        count.set(count.get() + u32::from(check && from == asker && to == late));
         from == here && to == late
     };
     for key in [&x, &y] {
         let request = grid.command(client, key, set("1"), CAUSAL);
-        grid.run(&lost);
+        grid.run(lost);
         assert_eq!(grid.outcome(request), Some(&one(Reply::Ok)));
     }
-    grid.pass(120_000_000, &lost);
-    assert!((5..60).contains(&asked.get()), "asked {} times in two minutes", asked.get());
+    grid.pass(120_000_000, lost);
+    assert!((5..60).contains(&count.get()), "asked {} times in two minutes", count.get());
     let reader = grid.client(1);
     assert_eq!(grid.get(reader, &y), Reply::Nil);
     grid.pass(60_000_000, nothing);

@@ -6,6 +6,7 @@ use crate::alarms::Alarms;
 use crate::clock::{Micros, Now};
 use crate::machine::{
     self, Completion, Cost, Effects, NO_TRANSACTIONS, OpId, Outcome, Place, Request, RequestId,
+    ordered_by_real_time,
 };
 use crate::object::Class;
 use crate::registers::carstamp::Carstamp;
@@ -147,10 +148,9 @@ impl machine::Client for Client {
                 let operation = Box::new(Operation { op, lane: self.lanes.take(), action, at_ms });
                 (self.place.group.partition_of(&key), Work::Submitted { key, operation })
             }
-            Request::Fence => {
+            Request::Fence | Request::Enter | Request::Export | Request::Import(_) => {
                 // What a session has seen is in the order that all share.
-                let (outcome, cost) = (Outcome::Fenced, Cost::default());
-                return out.output(Completion { request: id, outcome, cost });
+                return out.output(ordered_by_real_time(id, &request));
             }
             Request::Scan { partition, from, count, at_ms } => {
                 (partition, Work::Listing { from, count, at_ms, replies: BTreeMap::new() })

@@ -7,6 +7,7 @@ use crate::Map;
 use crate::alarms::Alarms;
 use crate::clock::{Micros, Now};
 use crate::machine::{self, Effects, OpId, Place, Status};
+use crate::notices::Notices;
 use crate::registers::Registers;
 use crate::registers::carstamp::Held;
 use crate::registers::comparison::Comparison;
@@ -292,6 +293,10 @@ impl<P: Protocol> machine::Replica for Replica<P> {
 
     fn on_regions(&mut self, nearest_first: &[Region]) {
         self.place.nearest_first = nearest_first.to_vec();
+    }
+
+    fn notices(&mut self) -> Option<&mut Notices> {
+        Some(&mut self.registers.notices)
     }
 
     fn status(&self) -> Status {

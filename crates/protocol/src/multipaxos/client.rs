@@ -9,6 +9,7 @@ use crate::alarms::Alarms;
 use crate::clock::{Micros, Now};
 use crate::machine::{
     self, Completion, Cost, Effects, NO_TRANSACTIONS, OpId, Outcome, Place, Request, RequestId,
+    ordered_by_real_time,
 };
 use crate::registry::Settings;
 use crate::topology::{Address, ClientId, Region, ReplicaId};
@@ -124,10 +125,9 @@ impl machine::Client for Client {
                 let (outcome, cost) = (Outcome::Aborted(NO_TRANSACTIONS), Cost::default());
                 return out.output(Completion { request: id, outcome, cost });
             }
-            Request::Fence => {
+            Request::Fence | Request::Enter | Request::Export | Request::Import(_) => {
                 // All that has ended is in the one order already.
-                out.output(Completion { request: id, outcome: Outcome::Fenced, cost: Cost::default() });
-                return;
+                return out.output(ordered_by_real_time(id, &request));
             }
         };
         let give_up = now.monotonic + self.settings.operation_timeout;

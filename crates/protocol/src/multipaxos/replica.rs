@@ -7,6 +7,7 @@ use super::store::Store;
 use crate::Map;
 use crate::clock::{Micros, Now};
 use crate::machine::{self, Effects, OpId, Place, Status};
+use crate::notices::Notices;
 use crate::registry::Settings;
 use crate::topology::{Address, Region, ReplicaId};
 use std::collections::{BTreeSet, VecDeque};
@@ -204,6 +205,10 @@ impl machine::Replica for Replica {
 
     /// Who leads decides how fast an operation is, and that is a setting.
     fn on_regions(&mut self, _: &[Region]) {}
+
+    fn notices(&mut self) -> Option<&mut Notices> {
+        Some(self.log.state_mut().notices())
+    }
 
     fn status(&self) -> Status {
         let c = self.counters;

@@ -3,6 +3,7 @@
 use super::log::{Slot, StateMachine};
 use super::message::{Command, Listed, Outcome, Work};
 use crate::machine::{self, OpId};
+use crate::notices::Notices;
 use crate::object::{Action, Class, apply};
 use crate::planted::{Plant, Planted};
 use crate::registers::carstamp::{Carstamp, Held};
@@ -33,6 +34,7 @@ pub struct Store {
     /// What has changed since the last checkpoint.
     changed_keys: BTreeSet<Place>,
     changed_lanes: BTreeSet<Lane>,
+    notices: Notices,
 }
 
 /// A key behind its hash.
@@ -88,6 +90,7 @@ impl Store {
             newest_ms: 0,
             changed_keys: BTreeSet::new(),
             changed_lanes: BTreeSet::new(),
+            notices: Notices::default(),
         }
     }
 
@@ -104,6 +107,11 @@ impl Store {
     /// Approximate bytes of keys and values.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Where it tells of keys that somebody waits for.
+    pub(super) fn notices(&mut self) -> &mut Notices {
+        &mut self.notices
     }
 
     /// The result of an update that was applied and is remembered.
@@ -133,6 +141,7 @@ impl Store {
         let place = (key_hash(key), key.clone());
         let size = |held: &Held| held.value.as_ref().map_or(0, |object| object.footprint() as u64);
         self.bytes += size(&held);
+        self.notices.note(key, &held.value);
         self.changed_keys.insert(place.clone());
         match self.keys.insert(place, held) {
             Some(old) => self.bytes -= size(&old),

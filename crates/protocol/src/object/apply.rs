@@ -5,7 +5,8 @@
 use super::{
     Action, Answer, Class, Command, Condition, Data, ExpireIf, Expiry, Fault, Object, Reply, SetAnswer,
 };
-use super::{State, TtlForm, TypeName, Version, hashes, lists, strings};
+use super::{Moves, State, TtlForm, TypeName, Version, hashes, lists, moves, strings};
+use std::sync::Arc;
 
 /// Executes `action` at time `at_ms` (ms since the Unix epoch) on `state`, whose version is `version`.
 ///
@@ -17,7 +18,7 @@ use super::{State, TtlForm, TypeName, Version, hashes, lists, strings};
 pub fn apply(state: &State, version: Version, action: &Action, at_ms: u64) -> (State, Answer) {
     match action {
         Action::Command(command) => {
-            let (after, reply) = execute(state, command, at_ms);
+            let (after, reply) = step(state, version, command, at_ms);
             (after.unwrap_or_else(|| state.clone()), Answer::One(reply))
         }
         Action::Transaction { watched, commands } => {
@@ -28,7 +29,7 @@ pub fn apply(state: &State, version: Version, action: &Action, at_ms: u64) -> (S
             let mut replies = Vec::with_capacity(commands.len());
             for command in commands {
                 // As in Redis: after one that is refused the others are executed all the same.
-                let (after, reply) = execute(&current, command, at_ms);
+                let (after, reply) = step(&current, version, command, at_ms);
                 current = after.unwrap_or(current);
                 replies.push(reply);
             }
@@ -40,15 +41,50 @@ pub fn apply(state: &State, version: Version, action: &Action, at_ms: u64) -> (S
 
 /// Executes one command; answers what it leaves, `None` if that is what was there, and its reply.
 pub fn execute(state: &State, command: &Command, at_ms: u64) -> (Option<State>, Reply) {
-    match run(state.as_ref().filter(|object| !object.expired(at_ms)), command, at_ms) {
+    step(state, Version::default(), command, at_ms)
+}
+
+fn step(state: &State, version: Version, command: &Command, at_ms: u64) -> (Option<State>, Reply) {
+    let live = state.as_ref().filter(|object| !object.expired(at_ms));
+    let mut remembered = state.as_ref().and_then(|object| object.moves.clone());
+    let result = if is_move(command) {
+        let moves = Arc::make_mut(remembered.get_or_insert_default());
+        // Such a step may change what is remembered only.
+        run_move(live, moves, version, command).map(|(change, reply)| match change {
+            Change::Keep => (Change::To(live.cloned()), reply),
+            Change::To(_) => (change, reply),
+        })
+    } else {
+        run(live, command, at_ms)
+    };
+    match result {
         Ok((Change::Keep, reply)) => (None, reply),
-        Ok((Change::To(new), reply)) => (Some(new), reply),
+        // What a blind write leaves does not depend on what was there.
+        Ok((Change::To(new), reply)) if command.class() == Class::Write => (Some(new), reply),
+        Ok((Change::To(new), reply)) => (Some(moves::remembering(new, remembered)), reply),
         Err(fault) => (None, Reply::Error(fault)),
     }
 }
 
+fn is_move(command: &Command) -> bool {
+    matches!(command, Command::ListMove(..) | Command::ListReceive(..) | Command::ListSettle(..))
+}
+
+fn run_move(live: Live<'_>, moves: &mut Moves, version: Version, command: &Command) -> Step {
+    match command {
+        Command::ListMove(from, to, destination) => {
+            moves::take(live, moves, (*from, *to), destination, version)
+        }
+        Command::ListReceive(source, claims) => moves::receive(live, moves, source, claims),
+        Command::ListSettle(destination, last, refused) => {
+            moves::settle(live, moves, destination, *last, refused)
+        }
+        _ => keep(Reply::Nil),
+    }
+}
+
 fn seen(state: &State, version: Version, at_ms: u64) -> Version {
-    if state.as_ref().is_some_and(|object| object.expired(at_ms)) { Version::default() } else { version }
+    if state.as_ref().is_some_and(|object| object.lapsed(at_ms)) { Version::default() } else { version }
 }
 
 impl Action {
@@ -98,6 +134,10 @@ impl Command {
             | Self::ListPop(..)
             | Self::ListTrim(..)
             | Self::ListRemove(..)
+            | Self::ListRotate(..)
+            | Self::ListMove(..)
+            | Self::ListReceive(..)
+            | Self::ListSettle(..)
             | Self::HashSet(_)
             | Self::HashDelete(_)
             | Self::HashIncrBy(..) => Class::ReadModifyWrite,
@@ -113,14 +153,24 @@ impl super::Set {
 }
 
 impl Object {
+    /// A value of a key that remembers nothing else.
+    pub fn new(data: Data, expires_at: Option<u64>) -> Self {
+        Self { data, expires_at, moves: None }
+    }
+
     /// Whether the key counts as absent at `at_ms`.
     pub fn expired(&self, at_ms: u64) -> bool {
+        matches!(self.data, Data::Absent) || self.lapsed(at_ms)
+    }
+
+    /// Whether its time of expiry has passed at `at_ms`.
+    fn lapsed(&self, at_ms: u64) -> bool {
         self.expires_at.is_some_and(|end| end <= at_ms)
     }
 
     /// Approximate bytes that the value takes, in constant time.
     pub fn footprint(&self) -> usize {
-        size_of::<Self>() + self.data.bytes()
+        size_of::<Self>() + self.data.bytes() + self.moves.as_ref().map_or(0, |moves| moves.bytes())
     }
 }
 
@@ -131,6 +181,7 @@ impl Data {
             Self::Str(value) => value.len(),
             Self::List(list) => list.bytes(),
             Self::Hash(hash) => hash.bytes(),
+            Self::Absent => 0,
         }
     }
 
@@ -140,6 +191,7 @@ impl Data {
             Self::Str(_) => TypeName::String,
             Self::List(_) => TypeName::List,
             Self::Hash(_) => TypeName::Hash,
+            Self::Absent => TypeName::None,
         }
     }
 }
@@ -166,7 +218,7 @@ pub(super) fn keep(reply: Reply) -> Step {
 /// Puts `data` in place of the old value, whose time of expiry stays.
 pub(super) fn replace(live: Live<'_>, data: Data, reply: Reply) -> Step {
     let expires_at = live.and_then(|object| object.expires_at);
-    Ok((Change::To(Some(Object { data, expires_at })), reply))
+    Ok((Change::To(Some(Object::new(data, expires_at))), reply))
 }
 
 /// Removes the key.
@@ -224,9 +276,12 @@ fn run(live: Live<'_>, command: &Command, at_ms: u64) -> Step {
         Command::ListPop(end, count) => lists::pop(live, *end, *count),
         Command::ListTrim(start, stop) => lists::trim(live, *start, *stop),
         Command::ListRemove(count, value) => lists::remove(live, *count, value),
+        Command::ListRotate(from, to) => lists::rotate(live, *from, *to),
         Command::HashSet(pairs) => hashes::set(live, pairs),
         Command::HashDelete(fields) => hashes::delete(live, fields),
         Command::HashIncrBy(field, by) => hashes::incr_by(live, field, *by),
+        // They are run with what the key remembers.
+        Command::ListMove(..) | Command::ListReceive(..) | Command::ListSettle(..) => keep(Reply::Nil),
     }
 }
 
@@ -259,15 +314,15 @@ fn expire(live: Live<'_>, at: u64, condition: ExpireIf, at_ms: u64) -> Step {
     } else if at <= at_ms {
         remove(Reply::Int(1))
     } else {
-        let object = Object { data: object.data.clone(), expires_at: Some(at) };
+        let object = Object::new(object.data.clone(), Some(at));
         Ok((Change::To(Some(object)), Reply::Int(1)))
     }
 }
 
 fn persist(live: Live<'_>) -> Step {
     match live {
-        Some(Object { data, expires_at: Some(_) }) => {
-            Ok((Change::To(Some(Object { data: data.clone(), expires_at: None })), Reply::Int(1)))
+        Some(Object { data, expires_at: Some(_), .. }) => {
+            Ok((Change::To(Some(Object::new(data.clone(), None))), Reply::Int(1)))
         }
         _ => keep(Reply::Int(0)),
     }

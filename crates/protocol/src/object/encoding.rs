@@ -7,6 +7,7 @@ use minicbor::encode::Write;
 use minicbor::{
     Decode, Decoder, Encode, Encoder, decode::Error as DecodeError, encode::Error as EncodeError,
 };
+use std::sync::Arc;
 
 /// `HMGET`'s reply.
 pub(super) mod options {
@@ -33,6 +34,39 @@ pub(super) mod options {
         d.array_iter::<Option<&ByteSlice>>()?
             .map(|item| item.map(|b| b.map(|b| Bytes::copy_from_slice(b))))
             .collect()
+    }
+}
+
+/// What is shared between versions, or nothing.
+pub(super) mod shared {
+    #![expect(clippy::ref_option, clippy::option_option, reason = "the forms that the derived code asks for")]
+
+    use super::{Arc, Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, Write};
+
+    /// Writes it, or null.
+    pub(crate) fn encode<C, T: Encode<C>, W: Write>(
+        value: &Option<Arc<T>>,
+        e: &mut Encoder<W>,
+        context: &mut C,
+    ) -> Result<(), EncodeError<W::Error>> {
+        value.as_deref().encode(e, context)
+    }
+
+    pub(crate) fn decode<'b, C, T: Decode<'b, C>>(
+        d: &mut Decoder<'b>,
+        context: &mut C,
+    ) -> Result<Option<Arc<T>>, DecodeError> {
+        Ok(Option::<T>::decode(d, context)?.map(Arc::new))
+    }
+
+    /// What stands where nothing was written.
+    #[expect(clippy::unnecessary_wraps, reason = "the form that the derived code asks for")]
+    pub(crate) fn nil<T>() -> Option<Option<Arc<T>>> {
+        Some(None)
+    }
+
+    pub(crate) fn is_nil<T>(value: &Option<Arc<T>>) -> bool {
+        value.is_none()
     }
 }
 

@@ -60,6 +60,21 @@ pub(super) fn pop(live: Live<'_>, end: End, count: Option<u64>) -> Step {
     replace_or_remove(live, rest, reply)
 }
 
+pub(super) fn rotate(live: Live<'_>, from: End, to: End) -> Step {
+    let Some(list) = items(live)? else { return keep(Reply::Nil) };
+    let mut list = list.clone();
+    let item = match from {
+        End::Head => list.pop_front(),
+        End::Tail => list.pop_back(),
+    };
+    let Some(item) = item else { return keep(Reply::Nil) };
+    match to {
+        End::Head => list.push_front(item.clone()),
+        End::Tail => list.push_back(item.clone()),
+    }
+    replace(live, Data::List(list), Reply::Bulk(item))
+}
+
 pub(super) fn trim(live: Live<'_>, start: i64, stop: i64) -> Step {
     let Some(list) = items(live)? else { return keep(Reply::Ok) };
     let Some((first, stop)) = clip(start, stop, list.len()) else { return remove_key(Reply::Ok) };

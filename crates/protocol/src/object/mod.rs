@@ -9,6 +9,9 @@ mod encoding;
 mod extended;
 mod hashes;
 mod lists;
+mod moves;
+#[cfg(test)]
+mod moves_tests;
 mod strings;
 #[cfg(test)]
 mod tests;
@@ -16,10 +19,12 @@ mod tests;
 pub use apply::{apply, execute};
 pub use collections::{Hash, ITEM_OVERHEAD, List};
 pub use extended::Extended;
+pub use moves::{Claim, Leaving, Moves, Refused, move_item};
 pub use strings::integer;
 
 use bytes::Bytes;
 use minicbor::{Decode, Encode};
+use std::sync::Arc;
 
 /// What a key holds: `None` is an absent (or deleted) key.
 pub type State = Option<Object>;
@@ -33,6 +38,10 @@ pub struct Object {
     /// Milliseconds since the Unix epoch from which on the key counts as absent.
     #[n(1)]
     pub expires_at: Option<u64>,
+    /// What the key remembers of items that were moved from it and to it. It outlives the value.
+    #[n(2)]
+    #[cbor(with = "encoding::shared", has_nil)]
+    pub moves: Option<Arc<Moves>>,
 }
 
 /// A value of one of Redis's types. Cheap to clone.
@@ -51,11 +60,14 @@ pub enum Data {
     /// A hash; never empty.
     #[n(2)]
     Hash(#[n(0)] Hash),
+    /// Nothing: the key counts as absent, and remembers moves.
+    #[n(3)]
+    Absent,
 }
 
 /// Marks one version of a key's value: equal versions mean that nothing was written between. `WATCH`
-/// compares them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+/// compares them. A key's versions only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Version(#[n(0)] pub u64, #[n(1)] pub u64, #[n(2)] pub u32);
 
 /// What is done to one key in one step.
@@ -243,6 +255,37 @@ pub enum Command {
         Bytes,
         #[n(1)] i64,
     ),
+    /// `LMOVE` of a list with itself, from one end to the other.
+    #[n(34)]
+    ListRotate(#[n(0)] End, #[n(1)] End),
+    /// `LMOVE` to another list, from one end to the other. Where a step is of one key it is the first of three: it takes
+    /// the item, and answers the [`Claim`]s to bring to the destination.
+    #[n(35)]
+    ListMove(
+        #[n(0)] End,
+        #[n(1)] End,
+        #[n(2)]
+        #[cbor(with = "crate::wire::blob")]
+        Bytes,
+    ),
+    /// The second, at the destination: takes in what has come from that source.
+    #[n(36)]
+    ListReceive(
+        #[n(0)]
+        #[cbor(with = "crate::wire::blob")]
+        Bytes,
+        #[n(1)] Vec<Claim>,
+    ),
+    /// The third, at the source: drops the claims to that destination up to a number, and takes those back that were
+    /// refused.
+    #[n(37)]
+    ListSettle(
+        #[n(0)]
+        #[cbor(with = "crate::wire::blob")]
+        Bytes,
+        #[n(1)] Version,
+        #[n(2)] Vec<Version>,
+    ),
 }
 
 /// `SET` with its options.
@@ -409,6 +452,12 @@ pub enum Reply {
     /// Redis's own error.
     #[n(8)]
     Error(#[n(0)] Fault),
+    /// What is to be brought to the destination, to [`Command::ListMove`].
+    #[n(9)]
+    Claims(#[n(0)] Vec<Claim>),
+    /// What the destination has refused, to [`Command::ListReceive`].
+    #[n(10)]
+    Refused(#[n(0)] Vec<Refused>),
 }
 
 /// The name of a type, as `TYPE` answers it.

@@ -48,7 +48,7 @@ pub(super) fn set(live: Live<'_>, set: &Set, at_ms: u64) -> Step {
         Expiry::At(at) => Some(at),
         Expiry::Keep => live.and_then(|object| object.expires_at),
     };
-    let object = Object { data: Data::Str(set.value.clone()), expires_at };
+    let object = Object::new(Data::Str(set.value.clone()), expires_at);
     let state = if object.expired(at_ms) { None } else { Some(object) };
     let reply = match set.answer {
         SetAnswer::Ok => Reply::Ok,
@@ -67,7 +67,7 @@ pub(super) fn get_del(live: Live<'_>) -> Step {
 
 pub(super) fn get_ex(live: Live<'_>, expires_at: Option<u64>, at_ms: u64) -> Step {
     let Some(value) = string(live)? else { return keep(Reply::Nil) };
-    let object = Object { data: Data::Str(value.clone()), expires_at };
+    let object = Object::new(Data::Str(value.clone()), expires_at);
     let state = if object.expired(at_ms) { None } else { Some(object) };
     Ok((Change::To(state), Reply::Bulk(value.clone())))
 }

@@ -1,8 +1,8 @@
 //! What commands mean, family by family, then properties of all of them.
 
 use super::{
-    Action, Answer, Class, Command, Condition, Data, End, ExpireIf, Expiry, Extended, Fault, Hash, List,
-    OBJECT_LIMIT, Object, Reply, Set, SetAnswer, State, TtlForm, TypeName, Version, apply,
+    Action, Answer, Claim, Class, Command, Condition, Data, End, ExpireIf, Expiry, Extended, Fault, Hash,
+    List, OBJECT_LIMIT, Object, Reply, Set, SetAnswer, State, TtlForm, TypeName, Version, apply,
 };
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -108,6 +108,9 @@ fn an_absent_key_answers_as_nothing() {
         (Command::Persist, Reply::Int(0)),
         (Command::ListPop(End::Head, None), Reply::Nil),
         (Command::ListPop(End::Head, Some(0)), Reply::Nil),
+        (Command::ListRotate(End::Head, End::Tail), Reply::Nil),
+        (Command::ListMove(End::Head, End::Head, blob("other")), Reply::Nil),
+        (Command::ListSettle(blob("other"), VERSION, vec![]), Reply::Ok),
         (Command::ListTrim(0, 1), Reply::Ok),
         (Command::ListRemove(0, blob("x")), Reply::Int(0)),
         (Command::HashDelete(blobs(&["f"])), Reply::Int(0)),
@@ -142,6 +145,8 @@ fn a_value_of_another_type_is_refused_and_kept() {
         Command::ListPop(End::Tail, Some(0)),
         Command::ListTrim(0, 1),
         Command::ListRemove(0, blob("a")),
+        Command::ListRotate(End::Head, End::Tail),
+        Command::ListMove(End::Head, End::Tail, blob("other")),
     ];
     let on_hashes = [
         Command::HashGet(blob("a")),
@@ -473,7 +478,7 @@ fn state() -> impl Strategy<Value = State> {
         prop::collection::vec((bytes(), bytes()), 1..50).prop_map(|p| Data::Hash(p.into_iter().collect())),
     ];
     let expires_at = prop::option::of(NOW - 5..NOW + 5);
-    prop::option::of((data, expires_at).prop_map(|(data, expires_at)| Object { data, expires_at }))
+    prop::option::of((data, expires_at).prop_map(|(data, expires_at)| Object::new(data, expires_at)))
 }
 
 fn command() -> impl Strategy<Value = Command> {
@@ -553,7 +558,17 @@ fn command() -> impl Strategy<Value = Command> {
         many().prop_map(Command::HashDelete),
         (bytes(), index()).prop_map(|(field, by)| Command::HashIncrBy(field, by)),
     ];
-    prop_oneof![plain, reads, strings, others]
+    let number = || (0..4_u64).prop_map(|number| Version(number, 0, 0));
+    let claim = (number(), bytes(), end(), end());
+    let claim = claim.prop_map(|(number, item, from, to)| Claim { number, item, from, to });
+    let moves = prop_oneof![
+        (end(), end()).prop_map(|(from, to)| Command::ListRotate(from, to)),
+        (end(), end(), bytes()).prop_map(|(from, to, key)| Command::ListMove(from, to, key)),
+        (bytes(), prop::collection::vec(claim, 0..4)).prop_map(|(key, c)| Command::ListReceive(key, c)),
+        (bytes(), number(), prop::collection::vec(number(), 0..3))
+            .prop_map(|(key, last, refused)| Command::ListSettle(key, last, refused)),
+    ];
+    prop_oneof![plain, reads, strings, others, moves]
 }
 
 fn round_trip<T: crate::wire::Wire>(value: &T) {
@@ -570,6 +585,7 @@ fn counted(data: &Data) -> usize {
         Data::Str(value) => value.len(),
         Data::List(list) => list.iter().map(|item| item.len() + super::ITEM_OVERHEAD).sum(),
         Data::Hash(hash) => hash.iter().map(|(f, v)| f.len() + v.len() + super::ITEM_OVERHEAD).sum(),
+        Data::Absent => 0,
     }
 }
 
@@ -603,7 +619,9 @@ proptest! {
                 prop_assert_eq!(object.data.bytes(), counted(&object.data));
                 prop_assert!(!matches!(&object.data, Data::List(list) if list.is_empty()));
                 prop_assert!(!matches!(&object.data, Data::Hash(hash) if hash.is_empty()));
-                prop_assert!(new == before || !object.expired(NOW), "an expired value was written");
+                let absent = matches!(object.data, Data::Absent);
+                prop_assert!(new == before || absent || !object.expired(NOW), "an expired value was written");
+                prop_assert!(!absent || object.moves.is_some(), "an absent key remembers nothing");
             }
             state = new;
         }

@@ -4,6 +4,7 @@ use super::carstamp::{Carstamp, Held};
 use super::comparison::Compared;
 use super::listing::Listed;
 use crate::Map;
+use crate::notices::Notices;
 use crate::object::{Object, TypeName};
 use crate::topology::key_hash;
 use bytes::Bytes;
@@ -33,11 +34,18 @@ pub(crate) struct Registers {
     digests: Vec<u64>,
     /// Approximate bytes of keys and values.
     pub(crate) bytes: u64,
+    pub(crate) notices: Notices,
 }
 
 impl Registers {
     pub(crate) fn new() -> Self {
-        Self { entries: Map::default(), order: BTreeSet::new(), digests: vec![0; BUCKETS], bytes: 0 }
+        Self {
+            entries: Map::default(),
+            order: BTreeSet::new(),
+            digests: vec![0; BUCKETS],
+            bytes: 0,
+            notices: Notices::default(),
+        }
     }
 
     /// The version held; a key never written holds the initial one.
@@ -57,6 +65,7 @@ impl Registers {
     pub(crate) fn set(&mut self, key: &Bytes, held: Held) {
         let added = size(&held);
         let mut removed = 0;
+        self.notices.note(key, &held.value);
         self.change(key, |entry| {
             removed = size(&entry.held);
             entry.held = held;

@@ -11,7 +11,9 @@ use super::read_write::ReadWrite;
 use super::work::Work;
 use crate::alarms::Alarms;
 use crate::clock::{Micros, Now};
-use crate::machine::{self, Completion, Cost, Effects, Outcome, Place, Request, RequestId};
+use crate::machine::{
+    self, Completion, Context, Cost, Effects, FOREIGN_CONTEXT, Outcome, Place, Request, RequestId,
+};
 use crate::multipaxos::log::Ballot;
 use crate::registry::Settings;
 use crate::topology::{Address, ClientId, Region};
@@ -46,6 +48,10 @@ pub struct Client {
     leaders: BTreeMap<Partition, Region>,
     /// What the session has seen is not younger than this (`t_min`).
     pub(super) minimum: Timestamp,
+    /// The session comes from another service, and has not read since.
+    pub(super) entering: bool,
+    /// The time at which it last entered. Reads that begin before that has passed are told once theirs has.
+    pub(super) entered: Timestamp,
     /// The last transaction's number. Never goes back.
     numbers: u64,
     pub(super) writers: BTreeMap<u64, ReadWrite>,
@@ -75,6 +81,8 @@ pub(super) enum Due {
     Writer(u64),
     Reader(u64),
     List(u64),
+    /// A read has all that it needs but for the time to have passed.
+    Passing(u64),
     Fence(RequestId),
     Clock(RequestId),
 }
@@ -108,6 +116,8 @@ impl Client {
             nearest_first: BTreeMap::new(),
             leaders: BTreeMap::new(),
             minimum: 0,
+            entering: false,
+            entered: 0,
             numbers: 0,
             writers: BTreeMap::new(),
             readers: BTreeMap::new(),
@@ -320,7 +330,7 @@ impl Client {
     fn is_open(&self, due: Due) -> bool {
         match due {
             Due::Writer(number) => self.writers.contains_key(&number),
-            Due::Reader(number) => self.readers.contains_key(&number),
+            Due::Reader(number) | Due::Passing(number) => self.readers.contains_key(&number),
             Due::List(number) => self.lists.contains_key(&number),
             Due::Fence(request) => self.fences.contains_key(&request),
             Due::Clock(request) => self.clockless.contains_key(&request),
@@ -341,6 +351,23 @@ impl machine::Client for Client {
             Request::Commit => self.end_transaction(now, id, true, out),
             Request::Abort => self.end_transaction(now, id, false, out),
             Request::Fence => self.fence(now, id, out),
+            Request::Enter => {
+                self.entering |= self.kind == Kind::Rss;
+                complete(id, Outcome::Done, Cost::default(), out);
+            }
+            Request::Export => {
+                // Strict reads see all that has ended, whoever asks.
+                let told = if self.kind == Kind::Strict { Vec::new() } else { vec![self.minimum] };
+                complete(id, Outcome::Exported(Context(told)), Cost::default(), out);
+            }
+            Request::Import(Context(told)) => match told[..] {
+                [] => complete(id, Outcome::Done, Cost::default(), out),
+                [minimum] => {
+                    self.raise_minimum(minimum);
+                    complete(id, Outcome::Done, Cost::default(), out);
+                }
+                _ => refuse(id, FOREIGN_CONTEXT, out),
+            },
             Request::Scan { partition, from, count, at_ms } => {
                 self.list(now, id, (partition, from, count, at_ms), out);
             }
@@ -358,6 +385,7 @@ impl machine::Client for Client {
             match due {
                 Due::Writer(number) => self.on_writer_alarm(now, number, out),
                 Due::Reader(number) => self.on_reader_alarm(now, number, out),
+                Due::Passing(number) => self.advance_read(now, number, out),
                 Due::List(number) => self.on_list_alarm(now, number, out),
                 Due::Fence(request) => self.advance_fence(now, request, out),
                 Due::Clock(request) => self.read_with_clock(now, request, out),
@@ -373,7 +401,7 @@ impl machine::Client for Client {
     }
 
     fn end_session(&mut self) {
-        self.minimum = 0;
+        (self.minimum, self.entered, self.entering) = (0, 0, false);
         self.open = None;
         self.writers.clear();
         self.readers.clear();

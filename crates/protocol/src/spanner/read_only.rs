@@ -16,7 +16,7 @@ use super::message::{Held, Local, Message, Partition, Reason, Request as Asked, 
 use super::message::{Timestamp, TxnId};
 use super::versions::Version;
 use super::work::{Work, by_partition};
-use crate::clock::{Micros, Now};
+use crate::clock::{Interval, Micros, Now};
 use crate::history::Witness;
 use crate::machine::{Cost, Outcome, RequestId};
 use crate::planted::Planted;
@@ -51,6 +51,10 @@ pub(super) struct ReadOnly {
     waited: Micros,
     /// Since when all have answered, and a skipped transaction must be waited for.
     skipping: Option<Micros>,
+    /// The session has come from another service: it is told once the snapshot's time has passed (`enter`).
+    enters: bool,
+    /// Since when that is waited for.
+    passing: Option<Micros>,
 }
 
 /// Who is read.
@@ -88,6 +92,7 @@ impl Client {
         if self.minimum > time.latest {
             return self.refuse_read(request, CLOCK_BEHIND, out);
         }
+        self.enter(time);
         let asked = if let Work::Together(together) = &work { together.snapshot } else { None };
         let bug = self.settings.plant.has(Planted::ForgetMinimum);
         let min = if bug { 0 } else { self.minimum };
@@ -125,11 +130,23 @@ impl Client {
             give_up: now.monotonic + self.settings.operation_timeout,
             waited: 0,
             skipping: None,
+            enters: time.earliest <= self.entered,
+            passing: None,
         };
         let number = read.id.number;
         self.readers.insert(number, read);
         self.send_read(now, number, out);
         self.advance_read(now, number, out);
+    }
+
+    /// A session that comes from another service follows all that has ended there, which need not have been in touch with
+    /// this one: it sees what is not younger than now, and is told so once that has passed for everybody. Fences alone give
+    /// no real time between updates at different services (departs from RSS/RSC, Theorem C.14).
+    fn enter(&mut self, time: Interval) {
+        if std::mem::take(&mut self.entering) {
+            self.raise_minimum(time.latest);
+            self.entered = self.entered.max(time.latest);
+        }
     }
 
     /// Reads if this node has a bound on its clock again; otherwise waits on, and not for long.
@@ -253,7 +270,7 @@ impl Client {
     }
 
     /// Ends the read if what is known is one snapshot.
-    fn advance_read(&mut self, now: Now, number: u64, out: &mut Out) {
+    pub(super) fn advance_read(&mut self, now: Now, number: u64, out: &mut Out) {
         let Some(read) = self.readers.get_mut(&number) else { return };
         if read.shards.values().any(|asking| asking.answered.is_none()) {
             return;
@@ -264,10 +281,14 @@ impl Client {
             (None, From::Leaders(_)) => read.earliest_snapshot(),
         };
         read.snap = Some(snap);
-        if read.resolve(snap) {
-            self.finish_read(now, number, snap, out);
-        } else {
+        if !read.resolve(snap) {
             read.skipping.get_or_insert(now.monotonic);
+        } else if read.enters && now.truetime().is_none_or(|time| time.earliest <= snap) {
+            read.passing.get_or_insert(now.monotonic);
+            let left = now.truetime().map_or(self.settings.retry / 4, |time| snap + 1 - time.earliest);
+            self.alarms.set(now.monotonic + left, Due::Passing(number), out);
+        } else {
+            self.finish_read(now, number, snap, out);
         }
     }
 
@@ -285,13 +306,16 @@ impl Client {
             *newest = snap.max(*newest);
             snap = *newest;
         }
-        let skipping = read.skipping.map_or(0, |since| now.monotonic - since);
-        let reason = match (read.waited, skipping) {
-            (0, 0) => "",
-            (_, 0) => "prepared transactions",
+        let passing = read.passing.map_or(0, |since| now.monotonic - since);
+        // What was skipped has ended when the time begins to be waited for.
+        let skipping = read.skipping.map_or(0, |since| (now.monotonic - since).saturating_sub(passing));
+        let reason = match (read.waited, skipping, passing) {
+            (0, 0, 0) => "",
+            (0, 0, _) => "entering from another service",
+            (_, 0, _) => "prepared transactions",
             _ => "skipped transactions",
         };
-        let waited = read.waited + skipping;
+        let waited = read.waited + skipping + passing;
         let witness = Some(Witness::Snap(snap));
         let rounds = u32::from(matches!(read.from, From::Leaders(_)));
         let cost = Cost { rounds, waited, reason, witness };

@@ -9,6 +9,7 @@ use super::snapshot::List;
 use crate::clock::{Micros, Now};
 use crate::machine::{self, Effects, Place, Status};
 use crate::multipaxos::log::{self, Ballot, Log, Out as LogOut};
+use crate::notices::Notices;
 use crate::registry::Settings;
 use crate::topology::{Address, ClientId, Region, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -333,6 +334,10 @@ impl machine::Replica for Replica {
 
     fn on_regions(&mut self, nearest_first: &[Region]) {
         self.nearest_first = nearest_first.to_vec();
+    }
+
+    fn notices(&mut self) -> Option<&mut Notices> {
+        Some(self.log.state_mut().notices())
     }
 
     fn status(&self) -> Status {

@@ -16,6 +16,7 @@
 use super::message::{Part, Partition, Timestamp, Txn, TxnId, Write};
 use super::versions::{Version, Versions};
 use crate::multipaxos::log::{Ballot, Slot, StateMachine};
+use crate::notices::Notices;
 use crate::topology::key_hash;
 use crate::{machine, wire};
 use bytes::Bytes;
@@ -203,6 +204,11 @@ impl Shard {
     /// The keys with their versions.
     pub fn versions(&self) -> &Versions {
         &self.versions
+    }
+
+    /// Where it tells of keys that somebody waits for.
+    pub(super) fn notices(&mut self) -> &mut Notices {
+        &mut self.versions.notices
     }
 
     /// Prepared parts.

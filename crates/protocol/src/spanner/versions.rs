@@ -10,6 +10,7 @@
 
 use super::message::{Timestamp, TxnId};
 use crate::multipaxos::message::Listed;
+use crate::notices::Notices;
 use crate::object::{Object, State};
 use crate::topology::key_hash;
 use bytes::Bytes;
@@ -50,6 +51,7 @@ pub struct Versions {
     bytes: u64,
     /// Keys that have changed since the last checkpoint.
     changed: BTreeSet<Place>,
+    pub(super) notices: Notices,
 }
 
 fn place(key: &Bytes) -> Place {
@@ -93,6 +95,7 @@ impl Versions {
     pub fn write(&mut self, key: &Bytes, version: Version) {
         let place = place(key);
         self.bytes += footprint(&version);
+        self.notices.note(key, &version.value);
         self.changed.insert(place.clone());
         let Some(versions) = self.keys.get_mut(&place) else {
             self.bytes += key.len() as u64;
@@ -134,6 +137,9 @@ impl Versions {
     /// Takes a key's versions back, as they were stored.
     pub(super) fn restore(&mut self, key: &Bytes, versions: Vec<Version>) {
         let place = place(key);
+        if let Some(newest) = versions.last() {
+            self.notices.note(key, &newest.value);
+        }
         self.bytes += key.len() as u64 + versions.iter().map(footprint).sum::<u64>();
         self.replaced.extend(versions.iter().skip(1).map(|version| (version.at, place.clone())));
         self.keys.insert(place, Arc::new(versions));

@@ -4,7 +4,7 @@
 use super::message::{Partition, Timestamp};
 use super::versions::Version;
 use crate::machine::{Outcome, Together};
-use crate::object::{self, Action, Answer, Class, Reply, State, apply};
+use crate::object::{self, Action, Answer, Class, Command, Reply, State, apply, move_item};
 use crate::topology::Group;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,7 +50,8 @@ impl Work {
             Self::Act { key, .. } => BTreeSet::from([key.clone()]),
             Self::Together(together) => {
                 let watched = together.watched.iter().map(|(key, _)| key);
-                together.steps.iter().map(|(key, _)| key).chain(watched).cloned().collect()
+                let steps = together.steps.iter().flat_map(|(key, command)| keys_of(key, command));
+                steps.chain(watched).cloned().collect()
             }
         }
     }
@@ -69,6 +70,7 @@ impl Work {
                     } else if !replaced.contains(key) {
                         needs.insert(key.clone());
                     }
+                    needs.extend(keys_of(key, command).skip(1).cloned());
                 }
                 needs
             }
@@ -103,6 +105,15 @@ impl Work {
                 }
                 let mut writes: BTreeMap<Bytes, State> = BTreeMap::new();
                 let steps = together.steps.iter().map(|(key, command)| {
+                    if let Command::ListMove(from, to, destination) = command {
+                        let state = |key| writes.get(key).unwrap_or(before(key).0);
+                        let (source, target) = (state(key), state(destination));
+                        let (after, reply) = move_item(source, target, (*from, *to), together.at_ms);
+                        if let Some((source, target)) = after {
+                            writes.extend([(key.clone(), source), (destination.clone(), target)]);
+                        }
+                        return reply;
+                    }
                     let (state, version) = before(key);
                     let state = writes.get(key).unwrap_or(state);
                     let action = Action::Command(command.clone());
@@ -120,6 +131,13 @@ impl Work {
             }
         }
     }
+}
+
+/// The key of a step and, where it moves an item, its destination.
+fn keys_of<'a>(key: &'a Bytes, command: &'a Command) -> impl Iterator<Item = &'a Bytes> {
+    let destination =
+        if let Command::ListMove(_, _, destination) = command { Some(destination) } else { None };
+    std::iter::once(key).chain(destination)
 }
 
 /// Keys by the partition that holds them.

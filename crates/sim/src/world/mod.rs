@@ -16,8 +16,10 @@ pub use cpu::CpuCost;
 pub use network::{Mishaps, Weather};
 pub use shape::Shape;
 
+use bytes::Bytes;
 use meridian_protocol::clock::{Heard, Micros, Vouched};
 use meridian_protocol::machine::{Client, Completion, Engine, Place, Replica, Request, RequestId, Status};
+use meridian_protocol::notices;
 use meridian_protocol::topology::{Address, Region, ReplicaId};
 use network::Network;
 use node::{Buffers, Clock, Disk, Hosted, Input, Node};
@@ -68,6 +70,13 @@ pub enum Notice {
     },
     /// A time has come that [`World::remind`] was given, with its token.
     Reminder(u64),
+    /// A replica tells of a key for which somebody waits ([`World::watch`]), or from which an item is on its way.
+    Told {
+        /// The replica's node.
+        node: usize,
+        /// What it tells.
+        notice: notices::Notice,
+    },
 }
 
 /// A message on its way, as tests see it.
@@ -247,6 +256,16 @@ impl<E: Engine> World<E> {
         let client = self.engine.client(self.nodes[node].client_id(slot), place);
         self.nodes[node].clients.push(Hosted::new(client));
         slot
+    }
+
+    /// Lets the replica of a key on a node that is up tell of the key's items, or no more. A crash ends it.
+    pub fn watch(&mut self, node: usize, key: &Bytes, watched: bool) {
+        let id = self.shape.group().replica(self.shape.group().partition_of(key), self.nodes[node].region);
+        if self.shape.node_of(id) == node
+            && let Some(notices) = self.nodes[node].replicas[self.shape.index_on_node(id)].machine.notices()
+        {
+            notices.watch(key, watched);
+        }
     }
 
     /// The address of a client machine of a node that is up.
@@ -604,6 +623,9 @@ impl<E: Engine> World<E> {
 
     fn after_replica(&mut self, node: usize, index: usize) {
         let mut effects = std::mem::take(&mut self.buffers.replica);
+        if let Some(notices) = self.nodes[node].replicas[index].machine.notices() {
+            self.notices.extend(notices.take().into_iter().map(|notice| Notice::Told { node, notice }));
+        }
         self.set_alarm(node, Machine::Replica(index), effects.wake.take());
         let partition = (node % self.shape.nodes_per_region + index * self.shape.nodes_per_region) as u16;
         let me = Address::Replica(self.shape.group().replica(partition, self.nodes[node].region));

@@ -5,6 +5,7 @@
 pub mod hashes;
 pub mod keys;
 pub mod lists;
+pub mod queues;
 pub mod strings;
 
 use super::parse::Args;

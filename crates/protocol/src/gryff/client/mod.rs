@@ -16,7 +16,7 @@ use super::{Consistency, Gryff};
 use crate::alarms::Alarms;
 use crate::clock::{Micros, Now};
 use crate::machine::{
-    self, Completion, Cost, Effects, NO_TRANSACTIONS, OpId, Outcome, Place, Request, RequestId,
+    self, Completion, Context, Cost, Effects, NO_TRANSACTIONS, OpId, Outcome, Place, Request, RequestId,
 };
 use crate::object::{Action, Answer, Class, Command};
 use crate::registers::carstamp::{Held, Keyed};
@@ -95,9 +95,17 @@ struct Op {
 
 #[derive(Clone, Debug)]
 enum Work {
-    Act { action: Action, at_ms: u64 },
-    Fence,
-    List { from: u64, count: u32, at_ms: u64 },
+    Act {
+        action: Action,
+        at_ms: u64,
+    },
+    /// Nothing, once the session is settled; then it has ended so.
+    Fence(Outcome),
+    List {
+        from: u64,
+        count: u32,
+        at_ms: u64,
+    },
 }
 
 impl Work {
@@ -201,7 +209,10 @@ impl Client {
         op.attempt = 0;
         op.dependency = dependency;
         op.phase = match &op.work {
-            Work::Fence => return self.complete(now, request, Outcome::Fenced, Cost::default(), out),
+            Work::Fence(outcome) => {
+                let outcome = outcome.clone();
+                return self.complete(now, request, outcome, Cost::default(), out);
+            }
             Work::List { .. } => Phase::Listing { replies: BTreeMap::new() },
             Work::Act { action, .. } => match action.class() {
                 Class::Read if proxied => Phase::Proxied,
@@ -358,7 +369,13 @@ impl machine::Client for Client {
                 let partition = group.partition_of(&key);
                 (key, partition, Work::Act { action, at_ms })
             }
-            Request::Fence => (Bytes::new(), 0, Work::Fence),
+            Request::Fence => (Bytes::new(), 0, Work::Fence(Outcome::Fenced)),
+            // What is settled is seen by whoever comes: there is nothing to tell.
+            Request::Export => (Bytes::new(), 0, Work::Fence(Outcome::Exported(Context::default()))),
+            Request::Enter | Request::Import(_) => {
+                let (outcome, cost) = (Outcome::Done, Cost::default());
+                return out.output(Completion { request: id, outcome, cost });
+            }
             Request::Scan { partition, from, count, at_ms } => {
                 (Bytes::new(), partition, Work::List { from, count, at_ms })
             }

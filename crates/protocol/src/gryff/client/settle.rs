@@ -115,7 +115,7 @@ impl Client {
                 || plant.has(Planted::SendDependencyAlong) && op.work.is_write();
         }
         let skipped = plant.has(Planted::BeginUnsettled) && matches!(op.work, Work::Act { .. })
-            || plant.has(Planted::NoFenceWait) && matches!(op.work, Work::Fence)
+            || plant.has(Planted::NoFenceWait) && matches!(op.work, Work::Fence(_))
             || self.needs_no_voucher(now);
         op.work.is_write() || skipped || self.seen == 0 || now.passed > self.seen
     }

@@ -418,6 +418,11 @@ impl<S: StateMachine> Log<S> {
         matches!(self.role, Role::Leading(_))
     }
 
+    /// The state, for what is no part of it.
+    pub(crate) fn state_mut(&mut self) -> &mut S {
+        &mut self.state
+    }
+
     /// The state, with all applied that is known to be chosen.
     pub fn state(&self) -> &S {
         &self.state

@@ -20,7 +20,7 @@ fn key(name: &str) -> Bytes {
 }
 
 fn value(text: &str) -> Object {
-    Object { data: Data::Str(Bytes::from(text.to_owned())), expires_at: None }
+    Object::new(Data::Str(Bytes::from(text.to_owned())), None)
 }
 
 fn part(number: u64, writes: &[(&str, &str)], earliest_end: Timestamp) -> Part {

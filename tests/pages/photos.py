@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""The photo-sharing application in a real browser: a photo is added, both people see it, its thumbnail appears.
+
+usage: photos.py PATH/TO/meridian [DIRECTORY FOR SCREENSHOTS]
+"""
+
+import argparse
+import pathlib
+import shutil
+import sys
+from contextlib import ExitStack
+
+from playwright.sync_api import expect, sync_playwright
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "examples/photos"))
+import run  # noqa: E402
+
+MERIDIAN = sys.argv[1] if len(sys.argv) in (2, 3) else sys.exit(__doc__)
+SHOTS = pathlib.Path(sys.argv[2]) if len(sys.argv) == 3 else None
+SECONDS = 1_000
+
+
+def use(browser, url, scheme, view, shot):
+    context = browser.new_context(viewport=view, color_scheme=scheme)
+    page = context.new_page()
+    noise = []
+    page.on("console", lambda message: noise.append(message.text))
+    page.on("pageerror", lambda error: noise.append(str(error)))
+    page.goto(url)
+    expect(page.locator("#alice .region")).to_have_text("ca")
+    expect(page.locator("#bob .region")).to_have_text("va")
+    page.fill("#album", f"test-{scheme}")
+    page.locator("#album").dispatch_event("change")
+    page.fill("#title", "<b>Sunset</b>")
+    page.click("#send")
+    expect(page.locator("#alice .status")).to_contain_text("choose a JPEG")
+    page.click("#paint")
+    expect(page.locator("#bob .status")).to_contain_text("sees it", timeout=30 * SECONDS)
+    for side in ("#alice", "#bob"):
+        photo = page.locator(f"{side} .photos li")
+        expect(photo).to_have_count(1)
+        expect(photo.locator("p")).to_have_text("<b>Sunset</b>")
+        expect(photo.locator("img")).to_be_visible(timeout=30 * SECONDS)
+        thumbnail = photo.locator("img").evaluate("async (image) => { await image.decode(); return [image.naturalWidth, image.naturalHeight]; }")
+        assert thumbnail == [160, 120], thumbnail
+    link = page.locator("#bob .photos a").get_attribute("href")
+    whole = page.evaluate("async (url) => { const image = new Image(); image.src = url; await image.decode(); return image.naturalWidth; }", link)
+    assert whole == 640, whole
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page is wider than the view"
+    if SHOTS:
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=SHOTS / f"photos-{shot}.png")
+    # One that cannot be read is refused, and the page says so.
+    page.set_input_files("#file", files=[{"name": "x.jpg", "mimeType": "image/jpeg", "buffer": b"no photo"}])
+    page.click("#send")
+    expect(page.locator("#alice .status")).to_contain_text("a photo is a JPEG or a PNG")
+    said = [line for line in noise if "415" not in line]
+    assert not said, said
+    context.close()
+
+
+def main():
+    browser_path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    args = argparse.Namespace(
+        model="rss", no_fences=False, no_contexts=False, meridian=MERIDIAN, rtt="paper", port=0,
+    )
+    with ExitStack() as stack:
+        web, _, _ = run.start(stack, args)
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+            use(browser, web[0], "light", {"width": 1280, "height": 800}, "wide")
+            use(browser, web[0], "dark", {"width": 390, "height": 844}, "narrow")
+            browser.close()
+    print("2 passed, 0 failed")
+
+
+if __name__ == "__main__":
+    main()
