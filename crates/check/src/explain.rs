@@ -216,7 +216,11 @@ mod tests {
         let explanation = explain(Model::Linearizable, &events).unwrap();
         assert_eq!(explanation.operations, [1, 2, 3]);
         assert_eq!(explanation.cycle.len(), 2);
-        assert!(explanation.words.contains("op 3 (b: r x=1) was overwritten by"), "{}", explanation.words);
+        assert!(
+            explanation.words.contains("op 3 (b: r x=1), which was overwritten by"),
+            "{}",
+            explanation.words
+        );
         assert!(explanation.allowed_by.contains(&Model::Sequential), "{explanation:?}");
         assert!(
             !explanation.allowed_by.contains(&Model::Serializable),

@@ -105,11 +105,11 @@ impl Judgement {
 
     /// Violated, as each operation of `cycle` must come before the next.
     fn cyclic(operations: &Operations<'_>, cycle: &[(Op, Why)]) -> Self {
-        let mut text = "no order can keep all of this: ".to_string();
-        for (op, why) in cycle {
-            text.extend([&operations.name(*op), " ", why.words(), " "]);
-        }
-        text.push_str(&cycle.first().map_or(String::new(), |(op, _)| operations.name(*op)));
+        let first = cycle.first().map_or(String::new(), |(op, _)| operations.name(*op));
+        let nexts = cycle.iter().skip(1).map(|(op, _)| operations.name(*op)).chain([first.clone()]);
+        let links: Vec<String> =
+            cycle.iter().zip(nexts).map(|((_, why), next)| format!("{} {next}", why.words())).collect();
+        let text = format!("no order can keep all of this: {first} {}", links.join(", which "));
         let steps = cycle.iter().map(|(op, why)| Step { id: operations.events[*op].id, why: *why });
         Self { cycle: steps.collect(), ..Self::violated(text) }
     }
@@ -122,8 +122,8 @@ enum Evidence {
     Best,
     /// Witnesses only.
     Witness,
-    /// Values only.
-    Values,
+    /// Values only, with so much work at most where one order is searched for.
+    Values(u64),
 }
 
 /// Judges a history by its witnesses if every operation that ended well carries one, and by search otherwise.
@@ -138,7 +138,13 @@ pub fn by_witness(model: Model, events: &[Event]) -> Judgement {
 
 /// Judges a history by its values alone, whatever the witnesses say.
 pub fn by_search(model: Model, events: &[Event]) -> Judgement {
-    judge(model, events, Evidence::Values)
+    judge(model, events, Evidence::Values(order::BUDGET))
+}
+
+/// The same with a share of the work that [`by_search`] would put into the search for one order before it gives up,
+/// 1 for as much. A violation that follows without a search is found with 0.
+pub fn by_short_search(model: Model, events: &[Event], share: f64) -> Judgement {
+    judge(model, events, Evidence::Values((order::BUDGET as f64 * share) as u64))
 }
 
 /// An order of the operations, as indices into `events`, that shows that the history obeys `model`. Operations
@@ -196,5 +202,6 @@ fn judge(model: Model, events: &[Event], evidence: Evidence) -> Judgement {
 fn in_words(operations: &Operations<'_>, order: &[Op]) -> String {
     let names: Vec<String> = order.iter().take(6).map(|op| operations.name(*op)).collect();
     let more = if order.len() > names.len() { " …" } else { "" };
-    format!("{} operations in one order: {}{more}", order.len(), names.join(" < "))
+    let noun = if order.len() == 1 { "operation" } else { "operations" };
+    format!("{} {noun} in one order: {}{more}", order.len(), names.join(" < "))
 }

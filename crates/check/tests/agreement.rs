@@ -227,10 +227,10 @@ fn timestamps(events: &[Event]) -> Vec<Vec<Event>> {
         for mut choice in 0..snapshots {
             let mut events = events.to_vec();
             for (position, update) in order.iter().enumerate() {
-                events[*update].witness = Some(Witness::Tc(position as u64 + 1));
+                events[*update].witness = Some(Witness::Tc((position as u64 + 1).into()));
             }
             for read in &reads {
-                events[*read].witness = Some(Witness::Snap(choice % (updates.len() as u64 + 1)));
+                events[*read].witness = Some(Witness::Snap((choice % (updates.len() as u64 + 1)).into()));
                 choice /= updates.len() as u64 + 1;
             }
             all.push(events);

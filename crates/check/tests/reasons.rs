@@ -9,8 +9,8 @@ fn the_reason_names_the_operations() {
     let reason = |text: &str| by_search(Model::Linearizable, &common::history(text)).reason;
     assert_eq!(
         reason("p1 [0,1] w x 1; p2 [2,3] r x 0"),
-        "no order can keep all of this: op 1 (p1: w x=1) returned before the invocation of op 2 (p2: r x=null) \
-         was overwritten by op 1 (p1: w x=1)"
+        "no order can keep all of this: op 1 (p1: w x=1) returned before the invocation of op 2 (p2: r x=null), \
+         which was overwritten by op 1 (p1: w x=1)"
     );
     assert_eq!(
         reason("p1 [0,1] w x 1; p2 [2,3] r x 7"),

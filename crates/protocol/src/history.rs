@@ -110,10 +110,10 @@ pub enum Witness {
     /// `[ts, id, rmwc]`: the carstamp that a read observed, or that a write or rmw created. An rmw observed
     /// the carstamp with one rmwc less.
     Cs((u64, u64, u32)),
-    /// The commit timestamp of a read-write transaction.
-    Tc(u64),
+    /// The commit timestamp of a read-write transaction: it saw the newest versions below.
+    Tc(Stamped),
     /// The snapshot timestamp of a read-only transaction: it saw the newest versions that are not younger.
-    Snap(u64),
+    Snap(Stamped),
     /// A causal put.
     Put {
         /// The version that it created.
@@ -131,6 +131,46 @@ pub enum Witness {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         sv: Vec<u64>,
     },
+}
+
+/// A transaction's timestamp and what it saw. Without the latter a number alone is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "StampedForm", into = "StampedForm")]
+pub struct Stamped {
+    /// The timestamp.
+    pub at: u64,
+    /// Of each key that was read the commit timestamp of the version seen; `None` where nothing was ever written. It
+    /// tells where transactions stand whose own answer never came. Empty if that is not told.
+    pub saw: Vec<(String, Option<u64>)>,
+}
+
+impl From<u64> for Stamped {
+    fn from(at: u64) -> Self {
+        Self { at, saw: Vec::new() }
+    }
+}
+
+/// The two ways in which [`Stamped`] is written.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum StampedForm {
+    At(u64),
+    Saw { at: u64, saw: Vec<(String, Option<u64>)> },
+}
+
+impl From<StampedForm> for Stamped {
+    fn from(form: StampedForm) -> Self {
+        match form {
+            StampedForm::At(at) => at.into(),
+            StampedForm::Saw { at, saw } => Self { at, saw },
+        }
+    }
+}
+
+impl From<Stamped> for StampedForm {
+    fn from(Stamped { at, saw }: Stamped) -> Self {
+        if saw.is_empty() { Self::At(at) } else { Self::Saw { at, saw } }
+    }
 }
 
 /// A version of a causal keyspace: timestamp, region, partition (or node). The greatest wins.

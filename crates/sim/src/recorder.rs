@@ -54,6 +54,8 @@ struct Doing {
     watched: Vec<(Bytes, Version)>,
     /// What the answers so far have shown.
     shown: Vec<Access>,
+    /// The versions seen by the reads of a transaction that goes on.
+    saw: Vec<(String, Option<u64>)>,
     /// Asked, and not answered.
     open: Vec<(String, Plan)>,
 }
@@ -92,6 +94,7 @@ impl Recorder {
             part_of: PartOf::Itself,
             watched: Vec::new(),
             shown: Vec::new(),
+            saw: Vec::new(),
             open: Vec::new(),
         });
         self.events.len() - 1
@@ -144,6 +147,9 @@ impl Recorder {
         let ended = match self.doings[index].take(&completion.outcome) {
             Ok(None) => {
                 self.events[index].ops.clone_from(&self.doings[index].shown);
+                if let Some(Witness::Snap(stamped)) = &completion.cost.witness {
+                    self.doings[index].saw.extend_from_slice(&stamped.saw);
+                }
                 return false;
             }
             Ok(Some(ended)) => ended,
@@ -158,7 +164,8 @@ impl Recorder {
         if ended == Ended::Ok {
             event.ops.clone_from(&self.doings[index].shown);
             event.witness.clone_from(&completion.cost.witness);
-            if matches!(event.witness, Some(Witness::Snap(_))) {
+            if let Some(Witness::Snap(stamped)) = &mut event.witness {
+                stamped.saw.append(&mut self.doings[index].saw);
                 forget_unchanged(&mut event.ops);
             }
         }

@@ -41,7 +41,7 @@ pub(crate) fn judge(model: Model, operations: &Operations<'_>, evidence: Evidenc
                 operations.name(op)
             ));
         }
-        (Evidence::Values, _) | (_, Some(_)) => Readings::by_values(operations),
+        (Evidence::Values(_), _) | (_, Some(_)) => Readings::by_values(operations),
         (_, None) => claims::verify(operations).and_then(|()| Readings::by_versions(operations)),
     };
     match readings {

@@ -25,7 +25,9 @@ pub(super) fn read(mut input: impl BufRead, faults: &mut Vec<Fault>) -> History 
                 break;
             }
         }
-        let text = buffer.trim_ascii();
+        // Some editors begin a file with a byte order mark.
+        let marked = if line == 1 { buffer.strip_prefix("\u{feff}".as_bytes()) } else { None };
+        let text = marked.unwrap_or(&buffer).trim_ascii();
         if text.is_empty() {
             continue;
         }
@@ -79,7 +81,8 @@ fn explain(line: usize, text: &[u8], error: &serde_json::Error, last: bool, faul
     fields.check::<Ended>("outcome", false, "\"ok\", \"failed\" or \"unknown\"");
     fields.check::<Option<String>>("level", false, "a string");
     fields.check::<Vec<u64>>("after", false, "a list of ids");
-    let witness = "{\"cs\":[ts,id,rmwc]}, {\"tc\":n}, {\"snap\":n}, {\"put\":{\"at\":[ts,region,n],\"vc\":[…]}} or \
+    let witness = "{\"cs\":[ts,id,rmwc]}, {\"tc\":n}, {\"snap\":n} (n or \
+                   {\"at\":n,\"saw\":[[key,n or null],…]}), {\"put\":{\"at\":[ts,region,n],\"vc\":[…]}} or \
                    {\"got\":{\"at\":[[ts,region,n],…],\"sv\":[…]}}";
     fields.check::<Option<Witness>>("witness", false, witness);
     if faults.len() == before {

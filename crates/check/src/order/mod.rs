@@ -17,6 +17,7 @@ mod places;
 mod problem;
 mod saturate;
 mod schedule;
+mod sightings;
 mod timestamp;
 mod versions;
 
@@ -28,6 +29,7 @@ use demands::Demands;
 use edges::Cast;
 use problem::Problem;
 use saturate::{Chains, Read, Saturated};
+pub(crate) use schedule::BUDGET;
 use schedule::Found;
 use std::collections::{BTreeMap, BTreeSet};
 use versions::Versions;
@@ -43,8 +45,8 @@ pub(crate) fn find(
 ) -> Result<Vec<Op>, Judgement> {
     let unwitnessed = || versions::first_without_witness(operations);
     match evidence {
-        Evidence::Values => by_search(model, operations),
-        Evidence::Best if unwitnessed().is_some() => by_search(model, operations),
+        Evidence::Values(budget) => by_search(model, operations, budget),
+        Evidence::Best if unwitnessed().is_some() => by_search(model, operations, BUDGET),
         Evidence::Best => by_witness(model, operations),
         Evidence::Witness => match unwitnessed() {
             None => by_witness(model, operations),
@@ -66,7 +68,7 @@ fn by_witness(model: Model, operations: &Operations<'_>) -> Result<Vec<Op>, Judg
     if versions.unplaced {
         let all: Vec<Op> = (0..operations.all.len()).collect();
         let sources = sources_to_search(demands, operations);
-        return search(demands, operations, &sources, &all, Some(&versions));
+        return search(demands, operations, (&sources, &all), Some(&versions), BUDGET);
     }
     let mut graph = Graph::new(operations.all.len());
     versions_in_order(&mut graph, &versions, &versions.takes_part);
@@ -119,7 +121,7 @@ fn cyclic(operations: &Operations<'_>, graph: &Graph) -> Judgement {
 ///
 /// # Errors
 /// Why there is none, or that it could not be told.
-fn by_search(model: Model, operations: &Operations<'_>) -> Result<Vec<Op>, Judgement> {
+fn by_search(model: Model, operations: &Operations<'_>, budget: u64) -> Result<Vec<Op>, Judgement> {
     let Some(demands) = Demands::of(model) else {
         return Err(Judgement::not_applicable("it wants no one order"));
     };
@@ -128,7 +130,7 @@ fn by_search(model: Model, operations: &Operations<'_>) -> Result<Vec<Op>, Judge
     let one_key_each = operations.all.iter().all(|operation| operation.touches.len() <= 1);
     let told = operations.events.iter().any(|event| !event.after.is_empty());
     if told || !(demands.local() && one_key_each) {
-        return search(demands, operations, &sources, &all, None);
+        return search(demands, operations, (&sources, &all), None, budget);
     }
     let mut of_key: Vec<Vec<Op>> = vec![Vec::new(); operations.keys.len()];
     for op in all {
@@ -139,7 +141,7 @@ fn by_search(model: Model, operations: &Operations<'_>) -> Result<Vec<Op>, Judge
     let mut undecided = None;
     let mut orders = Vec::new();
     for ops in of_key {
-        match search(demands, operations, &sources, &ops, None) {
+        match search(demands, operations, (&sources, &ops), None, budget) {
             Ok(order) => orders.push(order),
             Err(judgement) if judgement.verdict == crate::Verdict::Violated => return Err(judgement),
             Err(judgement) => undecided = Some(judgement),
@@ -192,9 +194,9 @@ fn fenced(demands: Demands, operations: &Operations<'_>) -> bool {
 fn search(
     demands: Demands,
     operations: &Operations<'_>,
-    sources: &Sources,
-    chosen: &[Op],
+    (sources, chosen): (&Sources, &[Op]),
     claimed: Option<&Versions>,
+    budget: u64,
 ) -> Result<Vec<Op>, Judgement> {
     let fenced = fenced(demands, operations);
     let mut problem = Problem::new(operations, sources, chosen, fenced)?;
@@ -224,7 +226,7 @@ fn search(
             break open;
         }
     };
-    match schedule::schedule(&problem, &graph, &open) {
+    match schedule::schedule(&problem, &graph, &open, budget) {
         Found::Order(order) if !certified(demands, &problem, &order) => {
             Err(Judgement::undecided("the order that was found is none: a defect of the checker"))
         }

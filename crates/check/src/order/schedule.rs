@@ -24,15 +24,15 @@ pub(crate) enum Found {
     GaveUp,
 }
 
-/// The most work before the search is given up: half a minute or so.
-const BUDGET: u64 = 100_000_000;
+/// The most work before a search is given up, if nobody wants less: half a minute or so.
+pub(crate) const BUDGET: u64 = 100_000_000;
 
 /// How many of the updates that stand between a read and its source are talked about at once, from either end.
 const NEAREST: usize = 8;
 
 /// Searches for a legal order of `problem`'s operations that follows the edges of `graph`, which has no cycle.
 /// Of the reads whose source is not known, `open` says what the sources may be.
-pub(crate) fn schedule(problem: &Problem<'_>, graph: &Graph, open: &[Open]) -> Found {
+pub(crate) fn schedule(problem: &Problem<'_>, graph: &Graph, open: &[Open], budget: u64) -> Found {
     let (forwards, backwards) = (graph.adjacency(), graph.backwards());
     let Some(start) = start(problem, &forwards, &backwards) else { return Found::None };
     let mut search = Search {
@@ -54,7 +54,7 @@ pub(crate) fn schedule(problem: &Problem<'_>, graph: &Graph, open: &[Open]) -> F
         }
         search.clauses.places.work += start.len() as u64;
         assert!(search.clauses.given > said, "of a read that is wrong something can be said");
-        match search.clauses.solve(BUDGET) {
+        match search.clauses.solve(budget) {
             Solved::Yes => {}
             Solved::Never => return Found::None,
             Solved::GaveUp => return Found::GaveUp,

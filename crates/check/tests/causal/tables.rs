@@ -211,21 +211,21 @@ fn reasons_name_the_read_and_what_it_knew() {
             Model::Causal,
             "p1 [0,1] w x 1; p2 [2,3] r x 1; p2 [4,5] w y 1; p3 [6,7] r y 1; p3 [8,9] r x 0"
         ),
-        "no order can keep all of this: op 1 (p1: w x=1) was known to op 5 (p3: r x=null) was overwritten by op 1 \
-         (p1: w x=1)"
+        "no order can keep all of this: op 1 (p1: w x=1) was known to op 5 (p3: r x=null), which was overwritten by \
+         op 1 (p1: w x=1)"
     );
     let swapped = "p1 [0,1] w x 1; p1 [2,3] w x 2; p2 [4,5] r x 2; p2 [6,7] r x 1";
     for model in [Model::Causal, Model::Mw] {
         assert_eq!(
             reason(model, swapped),
-            "no order can keep all of this: op 1 (p1: w x=1) came, in its session, before op 2 (p1: w x=2) was \
-             known to op 4 (p2: r x=1) returned, of all that it knew, what was left by op 1 (p1: w x=1)"
+            "no order can keep all of this: op 1 (p1: w x=1) came, in its session, before op 2 (p1: w x=2), which \
+             was known to op 4 (p2: r x=1), which returned, of all that it knew, what was left by op 1 (p1: w x=1)"
         );
     }
     assert_eq!(
         reason(Model::Causal, "p1 [0,1] r x 1; p1 [2,3] w y 1; p2 [0,1] r y 1; p2 [2,3] w x 1"),
-        "no order can keep all of this: op 1 (p1: r x=1) came, in its session, before op 2 (p1: w y=1) was seen by \
-         op 3 (p2: r y=1) came, in its session, before op 4 (p2: w x=1) was seen by op 1 (p1: r x=1)"
+        "no order can keep all of this: op 1 (p1: r x=1) came, in its session, before op 2 (p1: w y=1), which was \
+         seen by op 3 (p2: r y=1), which came, in its session, before op 4 (p2: w x=1), which was seen by op 1 (p1: r x=1)"
     );
 }
 

@@ -123,8 +123,8 @@ fn the_engines_own_order_must_keep_causality() {
     assert_eq!(wrong, Verdict::Violated);
     assert_eq!(
         reason,
-        "no order can keep all of this: op 1 (p1: w x=1) came, in its session, before op 2 (p1: w y=1) has a lower \
-         version than op 1 (p1: w x=1)"
+        "no order can keep all of this: op 1 (p1: w x=1) came, in its session, before op 2 (p1: w y=1), which has a \
+         lower version than op 1 (p1: w x=1)"
     );
     // By the values alone nothing is wrong, and monotonic reads do not ask for an order of writes.
     assert_eq!(by_search(Model::Causal, &levelled(text)).verdict, Verdict::Holds);

@@ -1,7 +1,7 @@
 //! Long histories that obey a model by construction: updates stand in one order, the order of their commit
 //! points, and each read at a place in it that the model allows.
 
-use meridian_protocol::history::{Access, Ended, Event, Kind, Mode, Witness};
+use meridian_protocol::history::{Access, Ended, Event, Kind, Mode, Stamped, Witness};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::cmp::Reverse;
@@ -147,12 +147,17 @@ impl Generator {
         let left = (!(writes && self.chance(self.shape.deletions))).then_some(id);
         let mut ops = Vec::new();
         let mut seen = None;
+        let mut saw = Vec::new();
         let mut values = Vec::new();
         for &key in keys.iter().filter(|_| reads) {
             let version = self.versions[key].iter().rev().find(|version| version.place <= place).copied();
             seen = version.map(|version| version.stamp);
             values.push(version.and_then(|version| version.value));
             ops.push(access(Mode::Read, key, version.and_then(|version| version.value)));
+            // Some engines tell what each transaction saw, others do not.
+            if id.is_multiple_of(2) {
+                saw.push((ops[ops.len() - 1].key.clone(), version.map(|version| version.place)));
+            }
         }
         let stamp = match seen {
             Some((ts, client, rmwc)) if reads && writes => (ts, client, rmwc + 1),
@@ -168,8 +173,8 @@ impl Generator {
         }
         let witness = match (self.shape.transactions, writes) {
             (false, _) => Witness::Cs(stamp),
-            (true, true) => Witness::Tc(place),
-            (true, false) => Witness::Snap(place),
+            (true, true) => Witness::Tc(Stamped { at: place, saw }),
+            (true, false) => Witness::Snap(Stamped { at: place, saw }),
         };
         let moved = &mut self.sessions[session];
         moved.returned = returned;

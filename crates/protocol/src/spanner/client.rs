@@ -218,7 +218,7 @@ impl Client {
             None => refuse(request, NONE_OPEN, out),
             Some(Open::ReadWrite(number)) => self.end_read_write(now, number, (request, commit), out),
             Some(Open::ReadOnly(_, snap)) => {
-                let witness = commit.then_some(crate::history::Witness::Snap(snap));
+                let witness = commit.then_some(crate::history::Witness::Snap(snap.into()));
                 complete(request, Outcome::Done, Cost { witness, ..Cost::default() }, out);
             }
         }

@@ -14,10 +14,10 @@ use super::Kind;
 use super::client::{CLOCK_BEHIND, Client, Due, NO_CLOCK, Open, Out, complete, refuse};
 use super::message::{Held, Local, Message, Partition, Reason, Request as Asked, Skipped, Snapshot};
 use super::message::{Timestamp, TxnId};
-use super::versions::Version;
+use super::versions::{Version, saw};
 use super::work::{Work, by_partition};
 use crate::clock::{Interval, Micros, Now};
-use crate::history::Witness;
+use crate::history::{Stamped, Witness};
 use crate::machine::{Cost, Outcome, RequestId};
 use crate::planted::Planted;
 use crate::topology::{Address, Region};
@@ -72,6 +72,8 @@ struct Asking {
     keys: Vec<Bytes>,
     /// How often it was asked.
     attempt: u32,
+    /// How often it was asked in vain: then somebody else is.
+    vain: usize,
     /// The last message of ours that it has answered.
     answered: Option<u32>,
     /// In answer to the question up to which time it can be read, and from which time on.
@@ -162,13 +164,10 @@ impl Client {
         }
     }
 
-    /// Asks the shards that have not answered, or that have skipped something of which they have told nothing since.
+    /// Asks the shards that have not told all.
     fn send_read(&mut self, now: Now, number: u64, out: &mut Out) {
-        let Some(read) = self.readers.get(&number) else { return };
-        let open = read.shards.iter().filter(|(_, asking)| {
-            asking.answered.is_none() || asking.skipped.keys().any(|txn| !read.ended.contains_key(txn))
-        });
-        for partition in open.map(|(partition, _)| *partition).collect::<Vec<_>>() {
+        let Some(read) = self.readers.get_mut(&number) else { return };
+        for partition in read.open().map(|(partition, _)| partition).collect::<Vec<_>>() {
             self.send_read_to(number, partition, out);
         }
         self.alarms.set(now.monotonic + self.settings.retry, Due::Reader(number), out);
@@ -179,7 +178,7 @@ impl Client {
         let Some(asking) = read.shards.get_mut(&partition) else { return };
         asking.attempt += 1;
         let (id, attempt, keys, min) = (read.id, asking.attempt, asking.keys.clone(), read.wait_for);
-        let turn = attempt as usize - 1;
+        let turn = asking.vain;
         match read.from {
             From::Leaders(at) => {
                 let snapshot = Snapshot { id, attempt, keys, at, min };
@@ -298,7 +297,8 @@ impl Client {
             let (_, version) = versions.range(..=snap).next_back()?;
             Some((key.clone(), version.clone()))
         });
-        let done = read.work.run(&seen.collect(), &BTreeMap::new());
+        let seen = seen.collect();
+        let done = read.work.run(&seen, &BTreeMap::new());
         if !self.settings.plant.has(Planted::ForgetMinimum) {
             self.raise_minimum(snap);
         }
@@ -316,7 +316,7 @@ impl Client {
             _ => "skipped transactions",
         };
         let waited = read.waited + skipping + passing;
-        let witness = Some(Witness::Snap(snap));
+        let witness = Some(Witness::Snap(Stamped { at: snap, saw: saw(&seen) }));
         let rounds = u32::from(matches!(read.from, From::Leaders(_)));
         let cost = Cost { rounds, waited, reason, witness };
         complete(read.request, done.outcome, cost, out);
@@ -352,8 +352,9 @@ impl Client {
     }
 
     pub(super) fn on_reader_alarm(&mut self, now: Now, number: u64, out: &mut Out) {
-        let Some(read) = self.readers.get(&number) else { return };
+        let Some(read) = self.readers.get_mut(&number) else { return };
         if now.monotonic < read.give_up {
+            read.open().for_each(|(_, asking)| asking.vain += 1);
             return self.send_read(now, number, out);
         }
         let request = read.request;
@@ -364,6 +365,16 @@ impl Client {
 }
 
 impl ReadOnly {
+    /// The shards that have not told all.
+    fn open(&mut self) -> impl Iterator<Item = (Partition, &mut Asking)> {
+        let Self { shards, from, ended, .. } = self;
+        let open = shards.iter_mut().filter(|(_, asking)| match from {
+            From::Nearest(None) => asking.safe.is_none(),
+            _ => asking.answered.is_none() || asking.skipped.keys().any(|txn| !ended.contains_key(txn)),
+        });
+        open.map(|(partition, asking)| (*partition, asking))
+    }
+
     /// The first time for which there is a version of each key, and that the session's past allows.
     fn earliest_snapshot(&self) -> Timestamp {
         let earliest = self.held.values().filter_map(|versions| versions.keys().next().copied());

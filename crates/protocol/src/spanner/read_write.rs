@@ -7,11 +7,11 @@
 
 use super::client::{Client, Due, Open, Out, complete, refuse};
 use super::message::{Ending, Held, Part, Partition, Reason, Request as Asked, Timestamp, Txn, Write};
-use super::versions::Version;
+use super::versions::{Version, saw};
 use super::work::{Done, Work, by_partition};
 use super::{Kind, TRANSACTION_LIMIT};
 use crate::clock::{Micros, Now};
-use crate::history::Witness;
+use crate::history::{Stamped, Witness};
 use crate::machine::{Cost, Outcome, RequestId};
 use crate::multipaxos::log::Ballot;
 use crate::object::State;
@@ -347,7 +347,8 @@ impl Client {
         }
         let waited = now.monotonic - since;
         let reason = if waited > 0 { "earliest end" } else { "" };
-        let witness = Some(if open.changes { Witness::Tc(at) } else { Witness::Snap(at) });
+        let stamped = Stamped { at, saw: saw(&open.seen) };
+        let witness = Some(if open.changes { Witness::Tc(stamped) } else { Witness::Snap(stamped) });
         let cost = Cost { rounds: open.rounds, waited, reason, witness };
         let (request, outcome) = (open.request, outcome.clone());
         if !self.settings.plant.has(Planted::ForgetMinimum) {

@@ -16,7 +16,7 @@ use crate::topology::key_hash;
 use bytes::Bytes;
 use imbl::{OrdMap, OrdSet};
 use minicbor::{Decode, Encode};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What a key holds from a time on. The default is what every key holds before its first write.
@@ -31,6 +31,12 @@ pub struct Version {
     /// The state; `None` is an absent key.
     #[n(2)]
     pub value: State,
+}
+
+/// For each key the time of the version seen, as a history tells it.
+pub(super) fn saw(seen: &BTreeMap<Bytes, Version>) -> Vec<(String, Option<Timestamp>)> {
+    let told = |at: Timestamp| (at > 0).then_some(at);
+    seen.iter().map(|(key, version)| (String::from_utf8_lossy(key).into_owned(), told(version.at))).collect()
 }
 
 /// A key behind its hash: the order of listing.

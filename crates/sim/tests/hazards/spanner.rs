@@ -7,10 +7,10 @@ use meridian_protocol::history::Kind as Sort;
 use meridian_protocol::machine::Outcome;
 use meridian_protocol::object::Reply;
 use meridian_protocol::registry::Settings;
-use meridian_protocol::spanner::message::Request as Asked;
+use meridian_protocol::spanner::message::{Message, Request as Asked};
 use meridian_protocol::spanner::{Kind, Spanner, SpannerSettings};
 use meridian_protocol::topology::Region;
-use meridian_sim::script::Script;
+use meridian_sim::script::{Script, to_region};
 use meridian_sim::{Plan, Step};
 
 /// A message by which a client asks the coordinator to commit.
@@ -132,6 +132,28 @@ fn a_fence_takes_l() {
             "{took} us for L = {fence}"
         );
     }
+}
+
+/// Reads in process order cost a round trip inside the region, wherever the leader is, and another region is asked only where
+/// nobody answers.
+#[test]
+fn reads_in_process_order_stay_in_their_region() {
+    let mut script = schedule::settled(Kind::Po, &Settings::default());
+    let keys: Vec<String> = (0..3).map(|partition| schedule::key(&mut script, partition)).collect();
+    let session = script.session(2);
+    for key in &keys {
+        let read = script.begin(session, key, &Plan::Get);
+        script.finish(read);
+        assert!(script.latency(read).is_some_and(|took| took < 1_000), "{key}: {:?}", script.latency(read));
+    }
+    let local = |sent: &schedule::Sent| matches!(sent.message, Message::Local(_));
+    let asked = script.sent(local);
+    assert!(!asked.is_empty() && asked.iter().all(|sent| to_region(sent, 2)), "{asked:?}");
+    let silent = script.lose(|sent| matches!(sent.message, Message::Local(_)) && to_region(sent, 2));
+    let read = script.begin(session, &keys[0], &Plan::Get);
+    assert!(matches!(script.finish(read).outcome, Outcome::Answer(_)));
+    script.end_rule(silent);
+    assert!(script.sent(local).iter().any(|sent| !to_region(sent, 2)));
 }
 
 /// A client that dies leaves its locks for no longer than they are lent.

@@ -408,15 +408,16 @@ impl Session {
                     return self.send(now, request, out);
                 }
                 let outcome = outcome(pending.one, std::mem::take(&mut pending.replies));
-                self.complete(request, outcome, Some(Witness::Snap(time)), out);
+                self.complete(request, outcome, Some(Witness::Snap(time.into())), out);
             }
             (Ask::Update(_), Some(replies)) => {
                 let outcome = outcome(pending.one, replies);
-                self.complete(request, outcome, Some(Witness::Tc(time)), out);
+                self.complete(request, outcome, Some(Witness::Tc(time.into())), out);
             }
             (Ask::Update(_), None) => self.complete(request, Outcome::Answers(None), None, out),
             (Ask::Commit(Message::Update(_, _, _, puts)), Some(_)) => {
-                let witness = if puts.is_empty() { Witness::Snap(time) } else { Witness::Tc(time) };
+                let witness =
+                    if puts.is_empty() { Witness::Snap(time.into()) } else { Witness::Tc(time.into()) };
                 self.complete(request, Outcome::Done, Some(witness), out);
             }
             (Ask::Commit(_), None) => {

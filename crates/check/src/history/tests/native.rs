@@ -1,7 +1,7 @@
 //! The house's own format.
 
 use super::{Format, faults, read, refused};
-use meridian_protocol::history::{Access, Ended, Event, Kind, Mode, Witness};
+use meridian_protocol::history::{Access, Ended, Event, Kind, Mode, Stamped, Witness};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -42,11 +42,17 @@ fn numbers(rng: &mut Pcg64Mcg) -> Vec<u64> {
     (0..rng.random_range(0..4)).map(|_| rng.random()).collect()
 }
 
+fn stamped(rng: &mut Pcg64Mcg) -> Stamped {
+    let saw = (0..rng.random_range(0..3)).map(|_| (text(rng), rng.random_bool(0.8).then(|| rng.random())));
+    let saw = saw.collect();
+    Stamped { at: rng.random(), saw }
+}
+
 fn witness(rng: &mut Pcg64Mcg) -> Option<Witness> {
     Some(match rng.random_range(0..6) {
         0 => Witness::Cs((rng.random(), rng.random(), rng.random())),
-        1 => Witness::Tc(rng.random()),
-        2 => Witness::Snap(rng.random()),
+        1 => Witness::Tc(stamped(rng)),
+        2 => Witness::Snap(stamped(rng)),
         3 => Witness::Put { at: version(rng), vc: numbers(rng) },
         4 => Witness::Got {
             at: (0..rng.random_range(0..3)).map(|i| (i > 0).then(|| version(rng))).collect(),
