@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The engines beside each other on real nodes, and what work costs a node.
 
-usage: engines.py [--seconds 5] [--repeats 3] [--clients 64] [--binary PATH] [--fit | --fit-causal [ENGINES] | --retwis] [--regions 1,3]
+usage: engines.py [--seconds 5] [--repeats 3] [--clients 64] [--binary PATH] [--fit | --fit-causal [ENGINES] | --fit-spanner | --retwis | --causal] [--regions 1,3]
 
 Without --fit: throughput and CPU of gryff, gryff-rsc, epaxos, multipaxos and abd, and of gryff with writes in one round,
 three and five `meridian serve` processes on this machine, in memory, same load, repeats of all engines in turn so that none has a better hour. The
@@ -13,8 +13,12 @@ requests it answered, the messages it sent and took in, their bytes and what the
 (`MERIDIAN.STATUS`): non-negative least squares on relative errors. What comes out is what `meridian sim --cpu` takes.
 
 With --fit-causal: the same of contrarian and of cc-lo, each for itself, with two nodes in a region, so that partitions have to
-talk, in one region and in three. Sessions read several keys (MGET) and write one in turns: cc-lo's writes then carry
+talk, in one region and in three. Sessions read several keys (MGET) and write: cc-lo's writes then carry
 dependencies and its checks the ids of transactions.
+
+With --causal: throughput and CPU of contrarian and cc-lo beside each other, on such nodes.
+
+With --fit-spanner: the same of spanner and spanner-rss together, three nodes, one shard or eight: Retwis, reads alone, writes alone.
 """
 
 import argparse
@@ -50,7 +54,9 @@ def main():
     parser.add_argument("--binary", default=os.path.join(bench.ROOT, "target/release/meridian"))
     parser.add_argument("--fit", action="store_true")
     parser.add_argument("--fit-causal", nargs="?", const="contrarian,cc-lo", metavar="ENGINES")
+    parser.add_argument("--fit-spanner", action="store_true")
     parser.add_argument("--retwis", action="store_true")
+    parser.add_argument("--causal", action="store_true")
     parser.add_argument("--regions", default="1,3", help="of --fit-causal")
     args = parser.parse_args()
     args.placement = "two+two"
@@ -58,8 +64,12 @@ def main():
         fit(args)
     elif args.fit_causal:
         fit_causal(args)
+    elif args.fit_spanner:
+        fit_spanner(args)
     elif args.retwis:
         retwis(args)
+    elif args.causal:
+        causal(args)
     else:
         compare(args)
 
@@ -109,9 +119,7 @@ def retwis(args):
     runs = {engine: [] for engine, *_ in rows}
     for _ in range(args.repeats):
         for engine, model, _, load in rows:
-            clock = '[clock]\nsource = "configured"\nerror = "1us"\n'
-            keyspaces = f'[[keyspace]]\nnumber = 0\nmodel = "{model}"\nengine = "{engine}"\npartitions = 8\n{clock}'
-            options = {"durability": "memory", "nodes": 3, "keyspaces": keyspaces}
+            options = {"durability": "memory", "nodes": 3, "keyspaces": sharded(engine, model, 8)}
             runs[engine].append(bench.measure(args, bench.Cluster, options, load))
     middle = {engine: sorted(r, key=lambda run: run["server_cpu"])[len(r) // 2] for engine, r in runs.items()}
     for engine, _, load, _ in rows:
@@ -143,15 +151,59 @@ def fit_causal(args):
     for engine in args.fit_causal.split(","):
         samples = []
         for nodes in (2 * int(regions) for regions in args.regions.split(",")):
-            for size in (8, 4096):
-                # Transactions of so many keys, each followed by so many writes.
-                for keys, writes in ((1, 0), (1, 1), (4, 1), (16, 0), (16, 4)):
-                    options = {"durability": "memory", "nodes": nodes, "per_region": 2, "keyspaces": keyspace(engine, "causal")}
-                    load = [sys.executable, os.path.join(bench.ROOT, "tests/rots.py"), "--keys", str(keys)]
-                    load += ["--writes", str(writes), "--value-size", str(size)]
-                    samples += sample(args, options, load, f"{engine} n={nodes} {size} B {keys} keys {writes} writes")
+            for size in (8, 512, 4096):
+                for keys, mix in ((1, "1:0:0"), (1, "1:1:0"), (4, "19:1:0"), (4, "1:1:0"), (16, "1:0:0"), (16, "4:1:0")):
+                    load = [args.binary, "bench", "--read-keys", str(keys), "--mix", mix, "--value-size", str(size)]
+                    name = f"{engine} n={nodes} {size} B {keys} keys {mix}"
+                    samples += sample(args, two_in_a_region(engine, nodes), load, name)
         print(engine)
         print_fit(samples)
+
+
+def two_in_a_region(engine, nodes):
+    """A causal keyspace whose partitions lie on two nodes of each region, so that they have to talk."""
+    return {"durability": "memory", "nodes": nodes, "per_region": 2, "keyspaces": keyspace(engine, "causal")}
+
+
+def causal(args):
+    print(f"{args.clients} closed-loop clients, {args.seconds:g} s, median of {args.repeats} by CPU")
+    print("| regions | transactions of | puts | engine | ops/s | p50 ms | p99 ms | CPU us/op, all | beside cc-lo |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for nodes in (2, 6):
+        for keys, mix in ((4, "95:5:0"), (4, "50:50:0"), (16, "95:5:0")):
+            load = ["--read-keys", str(keys), "--mix", mix, "--zipf", "0.99", "--keys", "100000", "--value-size", "8"]
+            runs = {"contrarian": [], "cc-lo": []}
+            for _ in range(args.repeats):
+                for engine, found in runs.items():
+                    found.append(bench.measure(args, bench.Cluster, two_in_a_region(engine, nodes), load))
+            middle = {e: sorted(r, key=lambda run: run["server_cpu"])[len(r) // 2] for e, r in runs.items()}
+            for engine, run in middle.items():
+                ratio = middle["cc-lo"]["server_cpu"] / run["server_cpu"]
+                print(
+                    f"| {nodes // 2} | {keys} keys | {mix.split(':')[1]}% | {engine} | {run['ops_per_s']:,.0f} | {run['p50']:.2f} "
+                    f"| {run['p99']:.2f} | {run['server_cpu']:.1f} | {ratio:.2f} |",
+                    flush=True,
+                )
+
+
+def sharded(engine, model, partitions):
+    """A keyspace of an engine that goes by the machine's one clock."""
+    clock = '[clock]\nsource = "configured"\nerror = "1us"\n'
+    return f'[[keyspace]]\nnumber = 0\nmodel = "{model}"\nengine = "{engine}"\npartitions = {partitions}\n{clock}'
+
+
+def fit_spanner(args):
+    # One fit for both: they are compared with each other, and what two fits differ by is chance.
+    samples = []
+    for engine, model in (("spanner", "strict-serializable"), ("spanner-rss", "rss")):
+        for partitions in (1, 8):
+            options = {"durability": "memory", "nodes": 3, "keyspaces": sharded(engine, model, partitions)}
+            for size in (8, 512, 4096):
+                for load in (["--retwis"], ["--mix", "1:0:0"], ["--mix", "1:1:0"]):
+                    name = f"{engine} {partitions} shards {size} B {load[-1]}"
+                    load = [args.binary, "bench", *load, "--keys", "1000000", "--value-size", str(size)]
+                    samples += sample(args, options, load, name)
+    print_fit(samples)
 
 
 def print_fit(samples):

@@ -72,7 +72,7 @@ impl HistoryFile {
             kind: match seen.verb {
                 Verb::Get | Verb::Set | Verb::Rmw => Kind::Op,
                 Verb::AddUser | Verb::Follow | Verb::Post => Kind::Rw,
-                Verb::Timeline => Kind::Ro,
+                Verb::Mget | Verb::Timeline => Kind::Ro,
             },
             ops: ops.collect(),
             invoke: nanos(seen.sent),

@@ -57,9 +57,12 @@ pub(crate) struct Options {
     /// Shares of GET, SET and read-modify-write (SET key value GET)
     #[arg(long, value_name = "READ:WRITE:RMW", default_value = "50:50:0")]
     mix: Mix,
+    /// Keys that each read of the mix reads, all different: from 2 on with MGET
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    read_keys: u16,
     /// The transactions of Retwis, a clone of Twitter, in place of --mix: add a user (5%, reads 1 key and writes 3), follow (15%,
     /// 2 and 2), post (30%, 3 and 5), each as MULTI to EXEC; load a timeline (50%), as MGET of 1 to 10 keys
-    #[arg(long, conflicts_with_all = ["mix", "conflict"])]
+    #[arg(long, conflicts_with_all = ["mix", "conflict", "read_keys"])]
     retwis: bool,
     /// Per cent of operations that go to one key shared by all clients; the rest go to keys of the client's own
     #[arg(long, value_name = "PCT", conflicts_with = "zipf")]
@@ -147,6 +150,12 @@ impl Options {
             "give more",
         );
         require(
+            u64::from(self.read_keys) <= self.keys && (self.read_keys == 1 || self.conflict.is_none()),
+            "--read-keys",
+            "so many different keys cannot be found with these --keys, or with --conflict",
+            "give more keys, and --zipf or nothing",
+        );
+        require(
             self.zipf.is_none_or(|theta| theta > 0.0 && theta < 1.0),
             "--zipf",
             "YCSB's distribution is defined for skews above 0 and below 1",
@@ -170,7 +179,11 @@ impl Options {
     }
 
     fn application(&self) -> Application {
-        if self.retwis { Application::Retwis } else { Application::Registers(self.mix) }
+        if self.retwis {
+            Application::Retwis
+        } else {
+            Application::Registers(self.mix, self.read_keys.into())
+        }
     }
 
     fn spread(&self) -> Spread {

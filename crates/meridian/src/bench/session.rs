@@ -271,7 +271,7 @@ impl Session {
             Verb::Get => wire::command(&["GET", names.key(keys[0], key)], output),
             Verb::Set => wire::command(&["SET", names.key(keys[0], key), value], output),
             Verb::Rmw => wire::command(&["SET", names.key(keys[0], key), value, "GET"], output),
-            Verb::Timeline => {
+            Verb::Mget | Verb::Timeline => {
                 wire::begin(1 + keys.len(), output);
                 wire::word("MGET", output);
                 keys.iter().for_each(|number| wire::word(names.key(*number, key), output));
@@ -335,7 +335,9 @@ impl Session {
     fn judge(&self, verb: Verb, reply: &Reply<'_>) -> Ended {
         match (verb, reply) {
             (Verb::Get | Verb::Rmw, Reply::Bulk(_)) | (Verb::Set, Reply::Simple(b"OK")) => Ended::Ok,
-            (Verb::Timeline, Reply::Array(items)) if items.iter().all(|i| matches!(i, Reply::Bulk(_))) => {
+            (Verb::Mget | Verb::Timeline, Reply::Array(items))
+                if items.iter().all(|i| matches!(i, Reply::Bulk(_))) =>
+            {
                 Ended::Ok
             }
             (verb, Reply::Array(items))

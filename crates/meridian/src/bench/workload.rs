@@ -12,6 +12,8 @@ use std::str::FromStr;
 pub(super) enum Verb {
     /// `GET key`.
     Get,
+    /// `MGET` of several keys.
+    Mget,
     /// `SET key value`.
     Set,
     /// `SET key value GET`: reads the old value and writes a new one in one step, whatever the type of server.
@@ -28,13 +30,22 @@ pub(super) enum Verb {
 
 impl Verb {
     /// Every verb, in the order of `--mix`.
-    pub(super) const ALL: [Self; 7] =
-        [Self::Get, Self::Set, Self::Rmw, Self::AddUser, Self::Follow, Self::Post, Self::Timeline];
+    pub(super) const ALL: [Self; 8] = [
+        Self::Get,
+        Self::Mget,
+        Self::Set,
+        Self::Rmw,
+        Self::AddUser,
+        Self::Follow,
+        Self::Post,
+        Self::Timeline,
+    ];
 
     /// The verb's name in the table and in the JSON.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Get => "get",
+            Self::Mget => "mget",
             Self::Set => "set",
             Self::Rmw => "rmw",
             Self::AddUser => "add-user",
@@ -51,14 +62,14 @@ impl Verb {
             Self::Get | Self::Rmw | Self::AddUser => 1,
             Self::Follow => 2,
             Self::Post => 3,
-            Self::Timeline => keys,
+            Self::Mget | Self::Timeline => keys,
         }
     }
 
     /// How many of them it writes, from the first on.
     pub(super) fn writes(self) -> usize {
         match self {
-            Self::Get | Self::Timeline => 0,
+            Self::Get | Self::Mget | Self::Timeline => 0,
             Self::Set | Self::Rmw => 1,
             Self::AddUser => 3,
             Self::Follow => 2,
@@ -99,13 +110,13 @@ impl FromStr for Mix {
 /// What the operations are.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Application {
-    /// Operations of one key, in these shares.
-    Registers(Mix),
+    /// Operations in these shares, reads of so many keys, others of one.
+    Registers(Mix, usize),
     /// The transactions of Retwis, a clone of Twitter, in the shares and sizes of the RSS/RSC paper's §6.
     Retwis,
 }
 
-/// The most keys that loading a timeline reads; at least one. No operation has more.
+/// The most keys that loading a timeline reads; at least one.
 pub(super) const TIMELINE: usize = 10;
 
 impl Application {
@@ -113,9 +124,10 @@ impl Application {
     fn draw(self, rng: &mut Pcg64Mcg) -> (Verb, usize) {
         let point: f64 = rng.random();
         let verb = match self {
-            Self::Registers(Mix([read, _, _])) if point < read => Verb::Get,
-            Self::Registers(Mix([read, write, _])) if point < read + write => Verb::Set,
-            Self::Registers(_) => Verb::Rmw,
+            Self::Registers(Mix([read, ..]), 1) if point < read => Verb::Get,
+            Self::Registers(Mix([read, ..]), keys) if point < read => return (Verb::Mget, keys),
+            Self::Registers(Mix([read, write, _]), _) if point < read + write => Verb::Set,
+            Self::Registers(..) => Verb::Rmw,
             Self::Retwis if point < 0.05 => Verb::AddUser,
             Self::Retwis if point < 0.2 => Verb::Follow,
             Self::Retwis if point < 0.5 => Verb::Post,
@@ -265,7 +277,7 @@ mod tests {
     #[test]
     fn shares_come_out_as_asked() {
         let mix = "60:30:10".parse().unwrap();
-        let mut workload = Workload::new(3, Application::Registers(mix), Spread::Uniform, 100, (0, 1));
+        let mut workload = Workload::new(3, Application::Registers(mix, 1), Spread::Uniform, 100, (0, 1));
         let mut counts = BTreeMap::new();
         for _ in 0..100_000 {
             *counts.entry(workload.draw().verb.name()).or_insert(0_i32) += 1;
@@ -273,6 +285,20 @@ mod tests {
         assert!((counts["get"] - 60_000).abs() < 1_000, "{counts:?}");
         assert!((counts["set"] - 30_000).abs() < 1_000, "{counts:?}");
         assert!((counts["rmw"] - 10_000).abs() < 600, "{counts:?}");
+    }
+
+    #[test]
+    fn a_read_may_be_of_several_keys() {
+        let application = Application::Registers("1:1:0".parse().unwrap(), 3);
+        let mut workload = Workload::new(3, application, Spread::Uniform, 3, (0, 1));
+        for _ in 0..100 {
+            let Operation { verb, mut keys, .. } = workload.draw();
+            keys.sort_unstable();
+            match verb {
+                Verb::Mget => assert_eq!((keys[..] == [0, 1, 2], verb.reads(3), verb.writes()), (true, 3, 0)),
+                verb => assert_eq!((verb, keys.len()), (Verb::Set, 1)),
+            }
+        }
     }
 
     #[test]
@@ -302,7 +328,7 @@ mod tests {
         let mut shared = 0;
         for client in 0..clients {
             let mix = "1:1:0".parse().unwrap();
-            let application = Application::Registers(mix);
+            let application = Application::Registers(mix, 1);
             let mut workload = Workload::new(1, application, Spread::Conflict(0.25), keys, (client, clients));
             for _ in 0..10_000 {
                 match workload.draw().keys[0] {
@@ -322,7 +348,7 @@ mod tests {
     fn a_seed_gives_the_same_operations() {
         let draw = |seed, client| {
             let mix = "1:1:1".parse().unwrap();
-            let application = Application::Registers(mix);
+            let application = Application::Registers(mix, 1);
             let mut workload = Workload::new(seed, application, Spread::Uniform, 1_000, (client, 2));
             (0..50).map(|_| workload.draw().keys[0]).collect::<Vec<_>>()
         };
