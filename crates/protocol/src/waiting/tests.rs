@@ -75,6 +75,8 @@ impl Room {
             self.go_on(id);
         }
         self.follow();
+        // As the node does after every step: who has left may have handed on a call.
+        self.call();
     }
 
     fn who(&self, id: WaitId) -> Option<u64> {
