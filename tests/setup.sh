@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the tests need beside Rust: redis-server and redis-cli to compare with, a browser, and in .venv what
+# Installs what the tests need beside Rust: redis-server and redis-cli to compare with, a PostgreSQL server, a browser, and in .venv what
 # drives both from Python.
 # On Debian as root it installs packages; elsewhere it says what is missing.
 set -euo pipefail
@@ -8,6 +8,7 @@ cd "$(dirname "$0")/.."
 missing=()
 command -v redis-server >/dev/null && command -v redis-cli >/dev/null && command -v redis-benchmark >/dev/null ||
     missing+=(redis-server redis-tools)
+command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)
 command -v python3 >/dev/null || missing+=(python3)
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 command -v cc >/dev/null || missing+=(gcc libc6-dev)

@@ -46,6 +46,14 @@ STAGES = {
             + ["--test", "planted", "--test", "exhaustive", "--test", "composed"],
             {},
         ),
+        (
+            "planted bugs, by hand",
+            1.5,
+            [CARGO, "test", *SIM, "--package", "meridian-protocol", "--package", "meridian-compose", "--lib", "--test", "rules"]
+            + ["--features", "meridian-protocol/planted-bugs,meridian-compose/planted-bugs", "--"]
+            + ["planted", "what_is_told_at_once", "a_rule_left_out"],
+            {},
+        ),
         ("documentation", 2, [CARGO, "doc", "--workspace", "--no-deps", "--locked"], {"RUSTDOCFLAGS": "-D warnings"}),
     ],
     "test-long": [
@@ -72,6 +80,19 @@ STAGES = {
             "transactions while leaders are killed",
             4,
             [CARGO, "test", *SIM, "--package", "meridian", "--test", "real", "--", "--ignored", "--nocapture"],
+            {},
+        ),
+        (
+            "the photos' invariants, 100,000 operations each",
+            10,
+            [CARGO, "test", *SIM, "--package", "meridian-sim", "--test", "composed", "photos", "--", "--nocapture"],
+            {"MERIDIAN_PHOTOS": "100000"},
+        ),
+        (
+            "services outside, with a planted bug",
+            4,
+            [CARGO, "test", *SIM, "--package", "meridian", "--features", "planted-bugs"]
+            + ["--test", "real", "compose", "--", "--nocapture"],
             {},
         ),
         ("five regions", 10, [BINARY, "sim", "--engine", "gryff", "--n", "5", "--seeds", "1..51"], {}),

@@ -48,13 +48,14 @@ fn with_extension<'a>(files: &'a [String], extension: &str) -> impl Iterator<Ite
 }
 
 /// Which crates of the workspace each of them may depend on.
-const ARROWS: [(&str, &[&str]); 8] = [
+const ARROWS: [(&str, &[&str]); 9] = [
     ("protocol", &[]),
     ("check", &["protocol"]),
     ("store", &["protocol"]),
     ("sim", &["protocol", "check", "store"]),
     ("clock", &["protocol"]),
     ("node", &["protocol", "store", "clock"]),
+    ("compose", &["protocol"]),
     ("lab", &["protocol", "sim"]),
     ("meridian", &["protocol", "check", "sim", "store", "node", "lab"]),
 ];

@@ -340,3 +340,22 @@ fn contexts_are_not_taken_inside_transactions() {
     say(&mut client, &mut host, &["MERIDIAN.ABORT", "MULTI"]);
     assert!(client.say("MERIDIAN.CONTEXT GET", &mut host).contains("not served inside MULTI"));
 }
+
+#[test]
+fn a_session_that_comes_from_elsewhere_enters_where_that_counts() {
+    let mut host = host();
+    let mut client = host.connect();
+    for (keyspace, entered) in [(LINEARIZABLE, false), (RSC, false), (RSS, true), (TCC, false)] {
+        client.say(&format!("SELECT {keyspace}"), &mut host);
+        assert_eq!(client.say("MERIDIAN.ENTER", &mut host), "+OK\r\n");
+        let expected = if entered { vec![(keyspace, "enter")] } else { Vec::new() };
+        assert_eq!(asked(&mut host), expected, "keyspace {keyspace}");
+    }
+    client.say("SELECT 2", &mut host);
+    host.fail = Some(|request| matches!(request, Request::Enter).then_some(Outcome::NoQuorum));
+    let refused = client.say("MERIDIAN.ENTER", &mut host);
+    assert!(refused.starts_with("-CLUSTERDOWN keyspace 2 "), "{refused}");
+    host.fail = None;
+    asked(&mut host);
+    assert_eq!(say(&mut client, &mut host, &["MERIDIAN.BEGIN", "MERIDIAN.ENTER"]).get(..4), Some("-ERR"));
+}

@@ -110,7 +110,7 @@ impl Visitor for Make<'_> {
 }
 
 /// What one session tells another: what it has used and owes, what engines must be told, and its last operation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Told {
     services: Vec<(usize, bool)>,
     contexts: Vec<(usize, Context)>,
@@ -122,6 +122,8 @@ pub struct Told {
 pub enum Task {
     /// An operation of one request at a service.
     Operate(usize, Kind, Step),
+    /// Fences all services used since their last fence.
+    Fence,
     /// Tells its context.
     Tell,
     /// Goes on after another session.
@@ -135,6 +137,8 @@ pub enum Done {
     Operated(Ended),
     /// What is told.
     Told(Told),
+    /// All that was fenced is.
+    Fenced,
     /// What was told has been taken over.
     Heard,
     /// A fence or another step ahead of it failed: it was not done.
@@ -172,6 +176,7 @@ enum Part {
 enum Then {
     Begin(usize, Kind, Step),
     Operated(Index),
+    Fenced,
     Told(Told),
     Heard(Told),
 }
@@ -251,6 +256,14 @@ impl Composition {
                     waiting.insert((service, self.submit(session, service, Request::Enter)), Part::Other);
                 }
                 self.wait(session, waiting, Then::Begin(service, kind, step));
+            }
+            Task::Fence => {
+                let mut waiting = BTreeMap::new();
+                for (service, fence) in self.sessions[session].composed.unfenced() {
+                    let request = self.submit(session, service, Request::Fence);
+                    waiting.insert((service, request), Part::Fence(fence));
+                }
+                self.wait(session, waiting, Then::Fenced);
             }
             Task::Tell => {
                 let services = self.sessions[session].composed.used(&self.rules);
@@ -370,6 +383,7 @@ impl Composition {
                 self.sessions[session].last = Some(id);
                 ended.push((session, Done::Operated(outcome)));
             }
+            Then::Fenced => ended.push((session, Done::Fenced)),
             Then::Told(told) => ended.push((session, Done::Told(told))),
             Then::Heard(told) => {
                 let Session { composed, after, .. } = &mut self.sessions[session];
@@ -406,6 +420,12 @@ impl Composition {
             *all.entry(kind).or_default() += count;
         }
         all
+    }
+
+    /// The session's last operation that has ended, if it is still that session.
+    pub fn last(&self, session: usize) -> Option<&Event> {
+        let id = self.sessions[session].last?;
+        Some(self.recorder.event(id as usize - 1))
     }
 
     /// What sessions did and saw so far.

@@ -45,11 +45,17 @@ pub(crate) struct Process {
 impl Process {
     /// Starts a process that goes on until it is told to stop.
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        let mut child = meridian(arguments)
+        Self::spawn(meridian(arguments))
+    }
+
+    /// The same of another program.
+    pub(crate) fn spawn(mut command: Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .expect("the binary that cargo built runs");
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let said = Arc::default();
         listen(child.stdout.take().expect("stdout is piped"), &said);
         listen(child.stderr.take().expect("stderr is piped"), &said);
@@ -63,10 +69,19 @@ impl Process {
 
     /// Waits for the line `ready`.
     pub(crate) fn wait_ready(&mut self) {
-        wait_for("the process is ready", START_MAX, || {
+        self.wait_line("the process is ready", |line| line == "ready");
+    }
+
+    /// Waits for a line with these words.
+    pub(crate) fn wait_said(&mut self, words: &str) {
+        self.wait_line(words, |line| line.contains(words));
+    }
+
+    fn wait_line(&mut self, what: &str, is_it: impl Fn(&str) -> bool) {
+        wait_for(what, START_MAX, || {
             let ended = self.child.try_wait().expect("the child can be asked");
             assert!(ended.is_none(), "ended before it was ready: {ended:?}\n{}", self.said());
-            self.said().lines().any(|line| line == "ready")
+            self.said().lines().any(&is_it)
         });
     }
 

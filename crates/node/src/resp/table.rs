@@ -86,6 +86,7 @@ pub enum Own {
     DbSize,
     Discard,
     Echo,
+    Enter,
     Exec,
     Fence,
     Flush,
@@ -327,7 +328,7 @@ const fn with(mut entry: Entry, subcommands: &'static [Entry]) -> Entry {
 const ANY: u16 = LOADING | STALE;
 
 #[rustfmt::skip]
-const ENTRIES: [Entry; 93] = [
+const ENTRIES: [Entry; 94] = [
     // Strings.
     key("get", 2, READ | FAST, "string", "1.0.0", "Returns the string value of a key.", strings::get),
     key("set", -3, WRITE | MEMORY, "string", "1.0.0", "Sets the string value of a key, ignoring its type; a blind write unless an option depends on the old value.", strings::set),
@@ -445,6 +446,7 @@ const ENTRIES: [Entry; 93] = [
     own("meridian.keyspaces", 1, ANY, "meridian", "0.1.0", "Lists the keyspaces with their models and engines.", Own::Keyspaces),
     own("meridian.use", 2, ANY | FAST, "meridian", "0.1.0", "Changes the selected keyspace by name.", Own::Use),
     own("meridian.fence", 1, 0, "meridian", "0.1.0", "Makes all that the session has seen visible to all that comes after.", Own::Fence),
+    own("meridian.enter", 1, 0, "meridian", "0.1.0", "Tells that the session comes from a service elsewhere: what it reads next is not older than now.", Own::Enter),
     own("meridian.status", 1, ANY, "meridian", "0.1.0", "Returns the state of the node and its replicas.", Own::Status),
     own("meridian.cost", 1, ANY | FAST, "meridian", "0.1.0", "Returns what the session's last operation cost.", Own::LastCost),
     with(own("meridian.dev", -2, ADMIN, "meridian", "0.1.0", "A container for faults in an emulated wide area.", Own::Container), &[

@@ -47,6 +47,7 @@ impl State {
             Own::DbSize => self.on_dbsize(host),
             Own::Discard => self.on_discard(host),
             Own::Echo => self.reply().bulk(&args[1]),
+            Own::Enter => self.on_enter(host),
             Own::Exec => self.on_exec(entry, host),
             Own::Fence => self.on_fence(host),
             Own::Flush => self.on_flush(entry, host),

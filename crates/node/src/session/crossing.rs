@@ -1,5 +1,5 @@
 //! From one keyspace to another: the fences that a session owes are run ahead of the command that owes them, and by
-//! `MERIDIAN.FENCE` (the rules are [`compose`]'s).
+//! `MERIDIAN.FENCE` (the rules are [`compose`]'s). With that and `MERIDIAN.ENTER` a session can use services elsewhere, too.
 //!
 //! What is owed is a connection's own, or shared by those of one client name where a keyspace says so.
 
@@ -76,6 +76,16 @@ impl State {
         self.cost = Cost::default();
         let steps = fences.into_iter().map(|(keyspace, fence)| (keyspace, Some(fence))).collect();
         self.run_crossing(steps, Then::Reply, host);
+    }
+
+    /// `MERIDIAN.ENTER`: the session comes to the selected keyspace from a service that no node knows of.
+    pub(super) fn on_enter(&mut self, host: &mut impl Host) {
+        self.cost = Cost::default();
+        if host.keyspaces()[self.keyspace].engine().role() == Role::Enters {
+            self.run_crossing(vec![(self.keyspace, None)], Then::Reply, host);
+        } else {
+            self.reply().ok();
+        }
     }
 
     fn run_crossing(&mut self, steps: Vec<(usize, Option<Fence>)>, then: Then, host: &mut impl Host) {

@@ -128,6 +128,7 @@ fn ends_or_leaves(own: Own) -> bool {
             | Own::ContextSet
             | Own::DbSize
             | Own::Discard
+            | Own::Enter
             | Own::Exec
             | Own::Fence
             | Own::Flush

@@ -75,6 +75,8 @@ impl Room {
             self.go_on(id);
         }
         self.follow();
+        // As the node does after every step: who has left may have handed on a call.
+        self.call();
     }
 
     fn who(&self, id: WaitId) -> Option<u64> {
@@ -106,6 +108,15 @@ impl Room {
         self.call();
     }
 
+    fn fail(&mut self) {
+        let Some((id, _)) = self.tries.pop_front() else { return };
+        let Some(who) = self.who(id) else { return };
+        self.ids.remove(&who);
+        self.waits.leave(id, false);
+        self.follow();
+        self.call();
+    }
+
     /// Lets all happen that is under way.
     fn settle(&mut self) {
         while !(self.notices.is_empty() && self.tries.is_empty() && self.answers.is_empty()) {
@@ -131,6 +142,8 @@ enum Act {
     Answer,
     Notice,
     Leave(usize),
+    /// A try is never ordered; whoever made it ends with an error.
+    Fail,
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -142,6 +155,7 @@ fn act() -> impl Strategy<Value = Act> {
         3 => Just(Act::Answer),
         3 => Just(Act::Notice),
         1 => any::<usize>().prop_map(Act::Leave),
+        1 => Just(Act::Fail),
     ]
 }
 
@@ -162,6 +176,7 @@ proptest! {
                 Act::Answer => room.answer(),
                 Act::Notice => room.notice(),
                 Act::Leave(which) => room.leave(which),
+                Act::Fail => room.fail(),
             }
         }
         room.settle();
@@ -173,23 +188,59 @@ proptest! {
         prop_assert_eq!(keys, room.watched, "what is waited for is watched, and nothing else");
     }
 
-    /// Where tries are ordered as they began and nobody else takes anything, first come is first served.
+    /// Of those who wait, where tries are ordered as they began and nobody else takes anything, first come is first served; also before
+    /// those who come when an item is there of which the line has not heard.
     #[test]
-    fn first_come_is_first_served(pushes in prop::collection::vec((1..4_usize, 0..6_usize), 1..12)) {
+    fn first_come_is_first_served(steps in prop::collection::vec((0..3_usize, 0..4_usize, 0..3_usize, any::<bool>()), 1..12)) {
         let mut room = Room::default();
-        for (items, joins) in pushes {
-            for _ in 0..joins {
+        for (before, items, after, settles) in steps {
+            for _ in 0..before {
                 room.join(vec![key(0)]);
             }
+            // Of two whose first tries are under way the second may find what has come in between.
+            room.settle();
             room.change(&key(0), |held| *held += items);
-            room.notice();
-            room.execute();
-            room.answer();
+            for _ in 0..after {
+                room.join(vec![key(0)]);
+            }
+            if settles {
+                room.settle();
+            } else {
+                room.notice();
+                room.execute();
+                room.answer();
+            }
         }
         room.settle();
         let order: Vec<u64> = (1..=room.served.len() as u64).collect();
         prop_assert_eq!(&room.served, &order);
     }
+}
+
+#[test]
+fn whose_try_fails_hands_it_on() {
+    let mut room = Room::default();
+    for _ in 0..2 {
+        room.join(vec![key(0)]);
+    }
+    room.settle();
+    room.change(&key(0), |held| *held += 1);
+    room.notice();
+    room.fail();
+    room.settle();
+    assert_eq!(room.served, [2]);
+}
+
+#[test]
+fn as_many_as_there_are_items_try_at_once() {
+    let mut room = Room::default();
+    for _ in 0..3 {
+        room.join(vec![key(0)]);
+    }
+    room.settle();
+    room.change(&key(0), |held| *held += 2);
+    room.notice();
+    assert_eq!(room.tries.len(), 2);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Several services used as one: what sessions that hop between them and tell each other see is judged as a whole. Each rule
 //! of libRSS is left out in turn, and is missed.
 
+mod photos;
 mod scripts;
 
 use meridian_check::{self as check, Model, Verdict};
@@ -163,6 +164,7 @@ impl Run {
                     self.inboxes[other].push(told);
                 }
             }
+            Done::Fenced => {}
             Done::Heard => self.heard += 1,
             Done::NotDone => self.wakes[session] += 50_000,
             Done::Lost => self.news[session] = false,
