@@ -14,6 +14,10 @@ use tokio::time::sleep;
 /// Room for what one read may bring.
 const READ: usize = 16 << 10;
 
+/// As in Redis: somebody has taken the default user's password away while the node ran.
+const EXPOSED: &[u8] = b"-DENIED this node is protected and its default user needs no password: connect from its own machine and \
+                         give 'default' a password (ACL SETUSER default >...), or say [security] protected = false\r\n";
+
 /// Accepts clients for ever.
 pub(crate) async fn listen(node: SharedNode, listener: TcpListener) {
     loop {
@@ -34,6 +38,9 @@ fn accept(node: &SharedNode, stream: TcpStream) {
         return;
     };
     drop(stream.set_nodelay(true));
+    if node.borrow_mut().is_exposed_to(peer.ip()) {
+        return drop(stream.try_write(EXPOSED));
+    }
     let (reader, writer) = stream.into_split();
     let opened = node.borrow_mut().open(writer, peer, local);
     match opened {

@@ -1,6 +1,6 @@
 //! A node without its sockets: keyspaces, what surrounds them, and which client machine serves which session.
 
-use crate::config::{Config, Scope};
+use crate::config::{Config, Scope, UserConfig};
 use crate::controls::Controls;
 use crate::keyspace::{Keyspace, Make};
 use crate::outside::{MachineId, Outside};
@@ -90,6 +90,8 @@ impl Core {
         shared.tokens = Tokens::new(&config.cluster, &config.secret);
         shared.tunables.max_bulk_len = config.limits.value as usize;
         shared.tunables.maxmemory = config.limits.maxmemory;
+        let users = config.users.iter().map(UserConfig::named);
+        shared.users.configure(users).expect("their rules were checked when they were read");
         let facts = Facts {
             node: node.name.clone(),
             region: config.regions[node.region.index()].clone(),

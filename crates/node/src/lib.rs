@@ -4,6 +4,7 @@
 //! loop, `node` for what its tasks share and in which order things leave, `keyspace` for how machines are
 //! driven, and [`session`] for what a client's commands become.
 
+pub mod acl;
 mod clients;
 mod clock;
 pub mod config;

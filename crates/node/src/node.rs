@@ -18,7 +18,7 @@ use meridian_store::{Batch, Store, StoreError};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::task::Waker;
 use tokio::net::tcp::OwnedWriteHalf;
@@ -198,6 +198,13 @@ impl Node {
 
     // Clients.
 
+    /// Whether a client at that address is to be turned away, as it could be anybody and would be let do anything.
+    pub(crate) fn is_exposed_to(&mut self, address: IpAddr) -> bool {
+        self.config.protected
+            && !address.to_canonical().is_loopback()
+            && self.core.shared().users.default_user().rights().is_open()
+    }
+
     /// Takes up a client's connection.
     ///
     /// # Errors
@@ -315,11 +322,18 @@ impl Node {
                 connection.session.on_completion(completion, &mut self.core);
                 self.touch(id.slot);
             }
-            let Some(id) = self.core.next_called() else { return };
+            let Some(id) = self.core.next_called() else { break };
             // Who has gone has left the lines.
             if let Some(connection) = self.connections.get_mut(id.slot).and_then(Option::as_mut) {
                 connection.session.on_called(&mut self.core);
                 self.touch(id.slot);
+            }
+        }
+        if self.core.shared().users.take_departed() {
+            let departed =
+                self.connections.iter().flatten().filter(|connection| connection.session.is_departed());
+            for id in departed.map(|connection| connection.id).collect::<Vec<_>>() {
+                self.close(id);
             }
         }
     }

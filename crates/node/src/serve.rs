@@ -1,5 +1,6 @@
 //! Running nodes: one of a real cluster, or a whole cluster in one process.
 
+use crate::config::access;
 use crate::config::{Config, Durability, KeyspaceConfig, Limits, NodeConfig, Scope, Timeouts};
 use crate::controls::Controls;
 use crate::worker::{self, NodeError, Plan, Ready};
@@ -29,10 +30,11 @@ pub fn serve(config: Config, name: &str) -> Result<(), NodeError> {
     if config.durability == Durability::Memory {
         eprintln!("meridian: node '{name}' keeps its records in memory: it cannot come back under its name");
     }
-    let local = |address: &str| ["127.", "localhost", "[::1]"].iter().any(|start| address.starts_with(start));
-    if config.secret.is_empty() && !config.nodes.iter().all(|node| local(&node.peer)) {
-        let peer = &config.nodes[me].peer;
-        tracing::warn!("whoever reaches {peer} can pose as a node: set [cluster] secret_file");
+    if let Some(why) = access::exposed(&config.nodes[me], &config.users, !config.secret.is_empty()) {
+        if config.protected {
+            return Err(NodeError::Exposed { node: name.to_owned(), why });
+        }
+        tracing::warn!("{why}");
     }
     prepare_process(config.limits.connections);
     let client = worker::bind(&config.nodes[me].client)?;
@@ -164,6 +166,9 @@ impl Embedded {
             clock: meridian_clock::Source::Configured(options.clock_error),
             timeouts: Timeouts::default(),
             limits: Limits::default(),
+            users: Vec::new(),
+            // Whether it may be reached from elsewhere says --unprotected.
+            protected: false,
         };
         let controls = Arc::new(Controls::new(&config.regions));
         let plans = sockets

@@ -29,6 +29,14 @@ pub enum NodeError {
     /// There is no such node in the configuration.
     #[error("no [[node]] is called '{0}': choose one of {1}")]
     NoSuchNode(String, String),
+    /// Anybody could use it.
+    #[error("node '{node}' does not start: {why}")]
+    Exposed {
+        /// The node.
+        node: String,
+        /// What is open.
+        why: String,
+    },
     /// An address could not be had.
     #[error("cannot listen on {address}: {source}: stop what uses it, or choose another")]
     Listen {

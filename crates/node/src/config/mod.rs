@@ -3,9 +3,12 @@
 //! Every node of a cluster reads the same file. What all must agree on goes into [`Config::hash`], which nodes
 //! compare when they meet.
 
+pub(crate) mod access;
 mod reader;
 mod sections;
 pub mod units;
+
+pub use access::is_local;
 
 use meridian_clock::Source;
 use meridian_protocol::multipaxos::log::LogSettings;
@@ -40,6 +43,25 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// What a node refuses to exceed.
     pub limits: Limits,
+    /// The users that it begins with, beside the default one.
+    pub users: Vec<UserConfig>,
+    /// Whether a node that anybody could use refuses to run.
+    pub protected: bool,
+}
+
+/// A user, as a node begins with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserConfig {
+    /// Its name.
+    pub name: String,
+    /// Its rules, as of `ACL SETUSER`, without a password but for its hash.
+    pub rules: Vec<String>,
+}
+
+impl UserConfig {
+    pub(crate) fn named(&self) -> (&str, &[String]) {
+        (&self.name, &self.rules)
+    }
 }
 
 /// One process.

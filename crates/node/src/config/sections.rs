@@ -1,5 +1,6 @@
 //! The sections of `cluster.toml`: what each may say, and what must not stand together.
 
+use super::access;
 use super::reader::{At, Faults, Section, integer, string};
 use super::{Config, Durability, KeyspaceConfig, Limits, NodeConfig, Scope, Timeouts, units};
 use meridian_clock::Source;
@@ -30,8 +31,26 @@ pub(super) fn read_config(document: &DeTable<'_>, directory: &Path, faults: &mut
     let keyspaces = read_keyspaces(keyspaces, &regions, clock != Source::None, faults);
     let timeouts = read_timeouts(root.table(faults, "timeouts"), clock != Source::None, faults);
     let limits = read_limits(root.table(faults, "limits"), faults);
-    root.finish(faults, "[cluster], [[node]], [[keyspace]], [durability], [clock], [timeouts] and [limits]");
-    Config { cluster, secret, regions, nodes, keyspaces, durability: mode, clock, timeouts, limits }
+    let users = root.tables(faults, "user");
+    let users = access::read_users(users, &keyspaces, directory, faults);
+    let protected = access::read_security(root.table(faults, "security"), faults);
+    root.finish(
+        faults,
+        "[cluster], [[node]], [[keyspace]], [durability], [clock], [timeouts], [limits], [[user]] and [security]",
+    );
+    Config {
+        cluster,
+        secret,
+        regions,
+        nodes,
+        keyspaces,
+        durability: mode,
+        clock,
+        timeouts,
+        limits,
+        users,
+        protected,
+    }
 }
 
 fn read_cluster(
@@ -349,7 +368,7 @@ fn read_limits(mut section: Section<'_, '_>, faults: &mut Faults<'_>) -> Limits 
 }
 
 /// A name that can stand in messages, files and commands.
-fn name(value: &DeValue<'_>) -> Result<String, String> {
+pub(super) fn name(value: &DeValue<'_>) -> Result<String, String> {
     let name = string(value)?;
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if (1..=64).contains(&name.len()) && name.chars().all(fine) {

@@ -155,8 +155,7 @@ impl State {
     pub(super) fn on_use(&mut self, args: Args<'_>, host: &mut impl Host) {
         let found = host.keyspaces().iter().position(|keyspace| keyspace.name.as_bytes() == &args[1]);
         if let Some(index) = found {
-            self.use_keyspace(index, host);
-            return self.reply().ok();
+            return self.move_to(index, host);
         }
         let names: Vec<_> = host.keyspaces().iter().map(|keyspace| keyspace.name.as_str()).collect();
         let wanted = printable(&args[1], 128);
@@ -286,7 +285,7 @@ fn sections(host: &mut impl Host) -> Vec<(&'static str, String)> {
     let status = host.status();
     let now = host.now();
     let shared = host.shared();
-    let counters = shared.counters;
+    let (counters, denials) = (shared.counters, shared.users.denials);
     let (clients, maxmemory) = (shared.clients.len(), shared.tunables.maxmemory);
     let mut keyspace = String::new();
     let mut meridian = format!("node:{}\nregion:{}\n", facts.node, facts.region);
@@ -329,8 +328,16 @@ fn sections(host: &mut impl Host) -> Vec<(&'static str, String)> {
         (
             "Stats",
             format!(
-                "total_connections_received:{}\ntotal_commands_processed:{}\ntotal_error_replies:{}\n",
-                counters.connections, counters.commands, counters.errors
+                "total_connections_received:{}\ntotal_commands_processed:{}\ntotal_error_replies:{}\n\
+                 acl_access_denied_auth:{}\nacl_access_denied_cmd:{}\nacl_access_denied_key:{}\n\
+                 acl_access_denied_channel:0\nacl_access_denied_keyspace:{}\n",
+                counters.connections,
+                counters.commands,
+                counters.errors,
+                denials.auth,
+                denials.command,
+                denials.key,
+                denials.keyspace
             ),
         ),
         ("Replication", "role:master\nconnected_slaves:0\n".to_owned()),

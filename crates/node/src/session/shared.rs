@@ -1,6 +1,7 @@
 //! What the sessions of a node have in common: settings, the slow log, the list of clients, counters.
 
 use super::host::{KeyspaceInfo, SessionId};
+use crate::acl::Users;
 use crate::token::Tokens;
 use bytes::Bytes;
 use meridian_protocol::clock::Micros;
@@ -16,6 +17,8 @@ pub struct Shared {
     pub tunables: Tunables,
     /// What `SLOWLOG` answers.
     pub slow_log: SlowLog,
+    /// Who may do what.
+    pub users: Users,
     /// Who is connected.
     pub clients: Clients,
     /// What `INFO stats` counts.
@@ -31,7 +34,8 @@ pub struct Shared {
 impl Shared {
     /// That of a node with these keyspaces.
     pub fn of(keyspaces: &[KeyspaceInfo]) -> Self {
-        let mut shared = Self::default();
+        let names = keyspaces.iter().map(|keyspace| (keyspace.number, keyspace.name.clone())).collect();
+        let mut shared = Self { users: Users::new(names), ..Self::default() };
         for (index, keyspace) in keyspaces.iter().enumerate() {
             // An index comes once.
             let _ = shared.services.register(index, keyspace.engine().role());
@@ -143,6 +147,8 @@ pub struct ClientInfo {
     pub local: String,
     /// The name that it gave itself.
     pub name: Bytes,
+    /// The name of its user.
+    pub user: Bytes,
     /// The library that it uses, as it says.
     pub library: Bytes,
     /// That library's version.
