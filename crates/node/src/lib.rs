@@ -23,9 +23,11 @@ mod serve;
 pub mod session;
 #[cfg(test)]
 mod tests;
+mod tls;
 pub mod token;
 mod transport;
+mod wire;
 mod worker;
 
-pub use serve::{DevOptions, Embedded, dev, serve};
+pub use serve::{DevOptions, Embedded, check, dev, serve};
 pub use worker::NodeError;

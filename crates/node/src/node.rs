@@ -12,6 +12,8 @@ use crate::handshake::{Hello, Life};
 use crate::link::Written;
 use crate::placement::NodeIndex;
 use crate::session::{Host, Session, SessionId};
+use crate::tls::Tls;
+use crate::wire::Writer;
 use bytes::{Buf, BytesMut};
 use meridian_protocol::clock::Micros;
 use meridian_store::{Batch, Store, StoreError};
@@ -21,7 +23,6 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::task::Waker;
-use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle, spawn_local};
 
@@ -64,6 +65,8 @@ pub(crate) struct Node {
     store: Option<Box<dyn Store>>,
     /// The latest life of each node that this one has met.
     met: BTreeMap<String, Life>,
+    /// What it shows and whom it believes; none if nothing is encrypted.
+    pub(crate) tls: Option<Tls>,
     /// Why the node had to stop.
     pub(crate) failure: Option<String>,
     /// Wakes whoever waits for links to come up or for the node to fail.
@@ -74,7 +77,7 @@ pub(crate) struct Node {
 struct Connection {
     session: Session,
     id: SessionId,
-    writer: Rc<OwnedWriteHalf>,
+    writer: Rc<Writer>,
     dirty: bool,
     /// The socket is full; a task waits until it can be written to.
     blocked: bool,
@@ -87,7 +90,7 @@ struct Connection {
 
 /// A socket that was full: wait until it can be written to, then say so to the node.
 pub(crate) struct Full {
-    pub(crate) writer: Rc<OwnedWriteHalf>,
+    pub(crate) writer: Rc<Writer>,
     pub(crate) whose: Whose,
 }
 
@@ -191,6 +194,7 @@ impl Node {
             dirty: Vec::new(),
             store,
             met,
+            tls: None,
             failure: None,
             news: Rc::new(Notify::new()),
         })
@@ -211,10 +215,10 @@ impl Node {
     /// Gives the socket back if there are too many.
     pub(crate) fn open(
         &mut self,
-        writer: OwnedWriteHalf,
+        writer: Writer,
         peer: SocketAddr,
         local: SocketAddr,
-    ) -> Result<SessionId, OwnedWriteHalf> {
+    ) -> Result<SessionId, Writer> {
         if self.connections.len() - self.free.len() >= self.config.limits.connections {
             return Err(writer);
         }
@@ -419,7 +423,7 @@ impl Node {
     }
 
     /// Takes up a connection to another node; returns its serial number.
-    pub(crate) fn peer_connected(&mut self, peer: NodeIndex, writer: OwnedWriteHalf) -> u64 {
+    pub(crate) fn peer_connected(&mut self, peer: NodeIndex, writer: Writer) -> u64 {
         self.last_serial += 1;
         let now = self.core.outside.now().monotonic;
         tracing::info!("connected to node '{}'", self.config.nodes[peer].name);
@@ -563,6 +567,16 @@ impl Node {
         }
     }
 
+    /// Reads certificates again, if they have changed or `always`.
+    pub(crate) fn reload(&mut self, always: bool) {
+        match self.tls.as_mut().map(|tls| tls.reload(always)) {
+            Some(Ok(true)) => tracing::info!("certificates were read again, for new connections"),
+            Some(Err(why)) => tracing::error!("certificates stay as they were: {why}"),
+            None if always => tracing::info!("nothing to read again: there is no [tls]"),
+            _ => {}
+        }
+    }
+
     // What leaves.
 
     /// Makes all pending records durable, then writes to every socket for which something waits. Gives the
@@ -613,7 +627,11 @@ impl Node {
             Whose::Client(id) => {
                 if let Some(connection) = self.connection(id) {
                     connection.blocked = false;
-                    self.touch(id.slot);
+                    // Encrypted bytes may wait that are no output any more.
+                    if !std::mem::replace(&mut connection.dirty, true) {
+                        self.dirty.push(id.slot);
+                        self.core.outside.flush.notify_one();
+                    }
                 }
             }
             Whose::Peer(peer) => {
@@ -632,9 +650,15 @@ impl Node {
             return None;
         }
         let id = connection.id;
-        while !connection.session.output().is_empty() {
-            self.core.traffic.writes += 1;
-            match connection.writer.try_write(connection.session.output()) {
+        loop {
+            let wrote = if connection.session.output().is_empty() {
+                connection.writer.try_flush().map(|()| 0)
+            } else {
+                self.core.traffic.writes += 1;
+                connection.writer.try_write(connection.session.output())
+            };
+            match wrote {
+                Ok(0) if connection.session.output().is_empty() => break,
                 Ok(count) if count > 0 => connection.session.output().advance(count),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {

@@ -3,6 +3,7 @@
 use crate::config::access;
 use crate::config::{Config, Durability, KeyspaceConfig, Limits, NodeConfig, Scope, Timeouts};
 use crate::controls::Controls;
+use crate::tls::Tls;
 use crate::worker::{self, NodeError, Plan, Ready};
 use meridian_protocol::latency::RttMatrix;
 use meridian_protocol::registry::{EngineName, Writes};
@@ -30,18 +31,33 @@ pub fn serve(config: Config, name: &str) -> Result<(), NodeError> {
     if config.durability == Durability::Memory {
         eprintln!("meridian: node '{name}' keeps its records in memory: it cannot come back under its name");
     }
-    if let Some(why) = access::exposed(&config.nodes[me], &config.users, !config.secret.is_empty()) {
-        if config.protected {
-            return Err(NodeError::Exposed { node: name.to_owned(), why });
-        }
-        tracing::warn!("{why}");
-    }
+    check(&config, me)?;
     prepare_process(config.limits.connections);
     let client = worker::bind(&config.nodes[me].client)?;
     let peer = worker::bind(&config.nodes[me].peer)?;
     let delays = vec![Duration::ZERO; config.nodes.len()];
     let plan = Plan { config, me, client, peer, delays, controls: None };
     worker::run(plan, Ready::MostOrSoon, || println!("ready"), until_signalled())
+}
+
+/// Checks what can be checked of a node before it runs, beyond what its file says: that it is not open to anybody, and its
+/// certificates.
+///
+/// # Errors
+/// What is wrong.
+pub fn check(config: &Config, me: usize) -> Result<(), NodeError> {
+    let node = &config.nodes[me];
+    if let Some(tls) = &config.tls {
+        Tls::load(tls, &node.name).map_err(NodeError::Tls)?;
+    }
+    let nodes_are_known = !config.secret.is_empty() || config.tls.as_ref().is_some_and(|tls| tls.nodes);
+    if let Some(why) = access::exposed(node, &config.users, nodes_are_known) {
+        if config.protected {
+            return Err(NodeError::Exposed { node: node.name.clone(), why });
+        }
+        tracing::warn!("{why}");
+    }
+    Ok(())
 }
 
 /// What `meridian dev` runs.
@@ -167,6 +183,7 @@ impl Embedded {
             timeouts: Timeouts::default(),
             limits: Limits::default(),
             users: Vec::new(),
+            tls: None,
             // Whether it may be reached from elsewhere says --unprotected.
             protected: false,
         };

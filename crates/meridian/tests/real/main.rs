@@ -12,3 +12,5 @@ mod harness;
 mod leader;
 mod queue;
 mod resp;
+mod tls;
+mod users;

@@ -2,7 +2,7 @@
 
 use super::reader::{Faults, Section, string};
 use super::sections::name;
-use super::{KeyspaceConfig, NodeConfig, UserConfig};
+use super::{KeyspaceConfig, NodeConfig, TlsConfig, UserConfig};
 use crate::acl::{Users, hash_password, hexadecimal};
 use std::net::IpAddr;
 use std::path::Path;
@@ -87,6 +87,40 @@ pub(super) fn read_security(mut section: Section<'_, '_>, faults: &mut Faults<'_
     protected.is_none_or(|protected| protected.value)
 }
 
+/// `[tls]`, if there is one.
+pub(super) fn read_tls(
+    root: &mut Section<'_, '_>,
+    directory: &Path,
+    faults: &mut Faults<'_>,
+) -> Option<TlsConfig> {
+    let mut section = root.optional_table(faults, "tls")?;
+    let at = section.at;
+    let path = |value: &DeValue<'_>| Ok(directory.join(string(value)?));
+    let certificate = section.required(faults, "certificate", path);
+    let key = section.required(faults, "key", path);
+    let ca = section.optional(faults, "ca", path);
+    let client_ca = section.optional(faults, "client_ca", path);
+    let whose = section.optional(faults, "for", |value| match string(value)?.as_str() {
+        "all" => Ok((true, true)),
+        "clients" => Ok((true, false)),
+        "nodes" => Ok((false, true)),
+        other => Err(format!("'{other}' is none: choose all, clients or nodes")),
+    });
+    section.finish(faults, "certificate, key, ca, client_ca and for");
+    let (clients, nodes) = whose.map_or((true, true), |whose| whose.value);
+    if nodes && ca.is_none() {
+        faults.add(
+            at,
+            "[tls] has no 'ca', who signs the nodes' certificates: name it, or say for = \"clients\"",
+        );
+    }
+    if let Some(client_ca) = client_ca.as_ref().filter(|_| !clients) {
+        faults.add(client_ca.at, "client_ca: clients do not speak TLS with for = \"nodes\"");
+    }
+    let (ca, client_ca) = (ca.map(|ca| ca.value), client_ca.map(|ca| ca.value));
+    Some(TlsConfig { certificate: certificate?.value, key: key?.value, ca, client_ca, clients, nodes })
+}
+
 /// Why a node would be open to whoever reaches it, if it would.
 pub(crate) fn exposed(node: &NodeConfig, users: &[UserConfig], nodes_are_known: bool) -> Option<String> {
     const WAY_OUT: &str = "or say [security] protected = false if the network lets in only whom you trust";
@@ -164,6 +198,29 @@ mod tests {
         }
         assert!(parse("[security]\nprotected = \"no\"\n").unwrap_err().contains("must be true or false"));
         assert!(parse("").unwrap().protected && !parse("[security]\nprotected = false\n").unwrap().protected);
+    }
+
+    #[test]
+    fn tls_is_for_clients_for_nodes_or_for_both() {
+        let files = "[tls]\ncertificate = \"{node}.pem\"\nkey = \"k\"\n";
+        let all = parse(&format!("{files}ca = \"ca\"\n")).unwrap().tls.unwrap();
+        assert!(all.clients && all.nodes && all.client_ca.is_none());
+        assert!(all.of_node("ca-1").certificate.ends_with("ca-1.pem"));
+        let clients = parse(&format!("{files}for = \"clients\"\n")).unwrap().tls.unwrap();
+        assert!(clients.clients && !clients.nodes);
+        for (more, why) in [
+            ("", "line 14: [tls] has no 'ca', who signs the nodes' certificates"),
+            ("ca = \"a\"\nfor = \"me\"", "line 18: for: 'me' is none: choose all, clients or nodes"),
+            (
+                "ca = \"a\"\nclient_ca = \"b\"\nfor = \"nodes\"",
+                "line 18: client_ca: clients do not speak TLS",
+            ),
+        ] {
+            let told = parse(&format!("{files}{more}\n")).unwrap_err();
+            assert!(told.contains(why), "{told}");
+        }
+        assert!(parse("[tls]\nkey = \"k\"\n").unwrap_err().contains("has no 'certificate'"));
+        assert_eq!(parse("").unwrap().tls, None);
     }
 
     #[test]

@@ -45,8 +45,41 @@ pub struct Config {
     pub limits: Limits,
     /// The users that it begins with, beside the default one.
     pub users: Vec<UserConfig>,
+    /// With which certificates connections are encrypted, if they are.
+    pub tls: Option<TlsConfig>,
     /// Whether a node that anybody could use refuses to run.
     pub protected: bool,
+}
+
+/// How connections are encrypted. In paths `{node}` stands for the node's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsConfig {
+    /// What the node shows: its certificate, and those between it and the authority's.
+    pub certificate: PathBuf,
+    /// The certificate's private key.
+    pub key: PathBuf,
+    /// Who signs the nodes' certificates; needed where nodes meet with TLS.
+    pub ca: Option<PathBuf>,
+    /// Who signs the clients' certificates, if they must show one.
+    pub client_ca: Option<PathBuf>,
+    /// Whether clients speak TLS.
+    pub clients: bool,
+    /// Whether nodes do among themselves.
+    pub nodes: bool,
+}
+
+impl TlsConfig {
+    /// The same with the paths of one node.
+    pub(crate) fn of_node(&self, node: &str) -> Self {
+        let of = |path: &PathBuf| PathBuf::from(path.to_string_lossy().replace("{node}", node));
+        Self {
+            certificate: of(&self.certificate),
+            key: of(&self.key),
+            ca: self.ca.as_ref().map(of),
+            client_ca: self.client_ca.as_ref().map(of),
+            ..*self
+        }
+    }
 }
 
 /// A user, as a node begins with it.

@@ -33,10 +33,11 @@ pub(super) fn read_config(document: &DeTable<'_>, directory: &Path, faults: &mut
     let limits = read_limits(root.table(faults, "limits"), faults);
     let users = root.tables(faults, "user");
     let users = access::read_users(users, &keyspaces, directory, faults);
+    let tls = access::read_tls(&mut root, directory, faults);
     let protected = access::read_security(root.table(faults, "security"), faults);
     root.finish(
         faults,
-        "[cluster], [[node]], [[keyspace]], [durability], [clock], [timeouts], [limits], [[user]] and [security]",
+        "[cluster], [[node]], [[keyspace]], [durability], [clock], [timeouts], [limits], [[user]], [tls] and [security]",
     );
     Config {
         cluster,
@@ -49,6 +50,7 @@ pub(super) fn read_config(document: &DeTable<'_>, directory: &Path, faults: &mut
         timeouts,
         limits,
         users,
+        tls,
         protected,
     }
 }
