@@ -30,7 +30,7 @@ pub(crate) struct Core {
     machines: Machines,
     /// Who waits for items of lists, and moves that stand still.
     pub(crate) queues: Queues,
-    shared: Shared,
+    pub(crate) shared: Shared,
     controls: Option<Arc<Controls>>,
     facts: Facts,
     /// As counted lately: see [`Core::refresh`].
@@ -90,6 +90,9 @@ impl Core {
         shared.tokens = Tokens::new(&config.cluster, &config.secret);
         shared.tunables.max_bulk_len = config.limits.value as usize;
         shared.tunables.maxmemory = config.limits.maxmemory;
+        shared.tunables.max_memory_clients = config.limits.client_buffers;
+        shared.tunables.max_clients = config.limits.connections;
+        shared.tunables.max_clients_ever = config.limits.connections;
         let users = config.users.iter().map(UserConfig::named);
         shared.users.configure(users).expect("their rules were checked when they were read");
         let facts = Facts {

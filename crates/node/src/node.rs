@@ -5,6 +5,8 @@
 //! once to each socket. That order is the batching, and [`Node::flush`] is where the durability rule is kept:
 //! nothing else writes to a socket what machines have said.
 
+mod guards;
+
 use crate::config::Config;
 use crate::core::Core;
 use crate::frame::{self, Frame, Kind};
@@ -79,6 +81,10 @@ struct Connection {
     id: SessionId,
     writer: Rc<Writer>,
     dirty: bool,
+    /// Since when it stands, in monotonic time.
+    since: Micros,
+    /// Since when the socket takes nothing.
+    stuck: Option<Micros>,
     /// The socket is full; a task waits until it can be written to.
     blocked: bool,
     /// Wakes the reading task when the session wants input again.
@@ -219,7 +225,8 @@ impl Node {
         peer: SocketAddr,
         local: SocketAddr,
     ) -> Result<SessionId, Writer> {
-        if self.connections.len() - self.free.len() >= self.config.limits.connections {
+        if self.connections.len() - self.free.len() >= self.core.shared().tunables.max_clients {
+            self.core.shared().counters.rejected += 1;
             return Err(writer);
         }
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -234,6 +241,8 @@ impl Node {
             id,
             writer: Rc::new(writer),
             dirty: false,
+            since: self.core.outside.now().monotonic,
+            stuck: None,
             blocked: false,
             reader: None,
             task: None,
@@ -554,17 +563,7 @@ impl Node {
         }
         self.deliver();
         self.core.refresh();
-        let timeout = self.core.shared().tunables.timeout_s.saturating_mul(1_000_000);
-        if timeout > 0 {
-            let long = |session: &Session| {
-                session.idle_since().is_some_and(|since| now.saturating_sub(since) > timeout)
-            };
-            let idle = self.connections.iter().flatten().filter(|connection| long(&connection.session));
-            let idle: Vec<SessionId> = idle.map(|connection| connection.id).collect();
-            for id in idle {
-                self.close(id);
-            }
-        }
+        self.guard(now);
     }
 
     /// Reads certificates again, if they have changed or `always`.
@@ -658,11 +657,18 @@ impl Node {
                 connection.writer.try_write(connection.session.output())
             };
             match wrote {
-                Ok(0) if connection.session.output().is_empty() => break,
-                Ok(count) if count > 0 => connection.session.output().advance(count),
+                Ok(0) if connection.session.output().is_empty() => {
+                    connection.stuck = None;
+                    break;
+                }
+                Ok(count) if count > 0 => {
+                    connection.session.output().advance(count);
+                    connection.stuck = None;
+                }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     connection.blocked = true;
+                    connection.stuck.get_or_insert(self.core.outside.now().monotonic);
                     return Some(Full { writer: connection.writer.clone(), whose: Whose::Client(id) });
                 }
                 _ => {

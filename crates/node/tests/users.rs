@@ -210,6 +210,29 @@ fn the_default_user_that_is_opened_lets_in_who_waits() {
 }
 
 #[test]
+fn a_user_is_held_to_its_rate_over_all_of_its_connections() {
+    let mut host = FakeHost::new();
+    let (mut one, mut other) = (host.connect(), host.connect());
+    one.say("ACL SETUSER ann on nopass ~* +@all rate=10", &mut host);
+    for client in [&mut one, &mut other] {
+        assert_eq!(client.say("AUTH ann x", &mut host), "+OK\r\n");
+    }
+    for _ in 0..5 {
+        assert_eq!(one.say("PING", &mut host), "+PONG\r\n");
+        assert_eq!(other.say("PING", &mut host), "+PONG\r\n");
+    }
+    let told = one.say("SET k v", &mut host);
+    assert_eq!(
+        told,
+        "-TRYAGAIN user ann may send 10 commands a second, and has: wait a little, then send it again\r\n"
+    );
+    assert_eq!(other.say("AUTH ann x", &mut host), "+OK\r\n", "who one is can always be said");
+    host.monotonic += 100_000;
+    assert_eq!(other.say("GET k", &mut host), "$-1\r\n", "nothing was done");
+    assert!(one.say("PING", &mut host).starts_with("-TRYAGAIN"));
+}
+
+#[test]
 fn passwords_are_in_no_answer_and_no_log() {
     let mut host = FakeHost::new();
     host.shared.tunables.slow_log_slower_than = 0;

@@ -11,6 +11,7 @@ pub use rights::{Denied, Rights};
 pub(crate) use rules::hexadecimal;
 
 use bytes::Bytes;
+use meridian_protocol::clock::Micros;
 use meridian_protocol::machine::Level;
 use sha2::{Digest, Sha256};
 use std::cell::{Cell, Ref, RefCell};
@@ -36,6 +37,8 @@ pub struct User {
     unrestricted: Cell<bool>,
     /// It was deleted: its connections end.
     gone: Cell<bool>,
+    /// Of a user whose rate is limited: when, in monotonic nanoseconds, all commands so far would have come, had they come evenly.
+    paced: Cell<u64>,
     rights: RefCell<Rights>,
 }
 
@@ -49,7 +52,7 @@ impl fmt::Debug for User {
 impl User {
     fn new(name: Bytes, rights: Rights) -> Self {
         let unrestricted = Cell::new(rights.is_unrestricted());
-        Self { name, unrestricted, gone: Cell::new(false), rights: RefCell::new(rights) }
+        Self { name, unrestricted, gone: Cell::new(false), paced: Cell::new(0), rights: RefCell::new(rights) }
     }
 
     /// Its name.
@@ -70,6 +73,20 @@ impl User {
     /// What is allowed.
     pub fn rights(&self) -> Ref<'_, Rights> {
         self.rights.borrow()
+    }
+
+    /// Whether one more command comes too soon, at that time in monotonic microseconds; gives the rate that it exceeds. A second's
+    /// worth may come at once.
+    pub fn exceeds_rate(&self, now: Micros) -> Option<u32> {
+        const SECOND: u64 = 1_000_000_000;
+        let rate = self.rights().rate()?;
+        let now = now.saturating_mul(1_000);
+        let next = self.paced.get().max(now) + SECOND / u64::from(rate);
+        if next > now + SECOND {
+            return Some(rate);
+        }
+        self.paced.set(next);
+        None
     }
 
     fn set(&self, rights: Rights) {

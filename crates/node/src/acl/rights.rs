@@ -25,6 +25,8 @@ pub struct Rights {
     /// The keyspace in which its connections begin, if it is not the first.
     pub(super) start: Option<usize>,
     pub(super) levels: Option<Levels>,
+    /// How many commands a second its connections may send together, if that is limited.
+    pub(super) rate: Option<u32>,
 }
 
 /// Which commands.
@@ -84,7 +86,7 @@ impl Rights {
 
     /// Whether every command on every key of every keyspace is allowed.
     pub fn is_unrestricted(&self) -> bool {
-        self.commands.all && self.keys.all && matches!(self.keyspaces, Keyspaces::All)
+        self.commands.all && self.keys.all && matches!(self.keyspaces, Keyspaces::All) && self.rate.is_none()
     }
 
     /// Whether whoever comes is this user without a password.
@@ -112,6 +114,11 @@ impl Rights {
     /// What its operations ask for at first.
     pub fn levels(&self) -> Option<Levels> {
         self.levels
+    }
+
+    /// How many commands a second its connections may send together, if that is limited.
+    pub fn rate(&self) -> Option<u32> {
+        self.rate
     }
 
     /// Whether the keyspace at that place is the user's.

@@ -1,7 +1,7 @@
 //! Rules in Redis's words: taken up, and told.
 //!
-//! Beside Redis's there are Valkey's for keyspaces (`db=`, `alldbs`, `resetdbs`), and two of Meridian's own: `use=`, where the user's
-//! connections begin, and `level=`, what their operations in causal keyspaces ask for.
+//! Beside Redis's there are Valkey's for keyspaces (`db=`, `alldbs`, `resetdbs`), and three of Meridian's own: `use=`, where the user's
+//! connections begin, `level=`, what their operations in causal keyspaces ask for, and `rate=`, how many commands they may send.
 
 use super::rights::{Channels, Keys, Keyspaces, Rights};
 use super::{PasswordHash, hash_password};
@@ -96,6 +96,12 @@ impl Rights {
                 self.keyspaces = Keyspaces::Only(own);
             }
             "use" => self.start = Some(keyspace(value, keyspaces)?),
+            "rate" => {
+                let rate = value
+                    .parse::<u32>()
+                    .map_err(|_| "a rate is a number of commands a second; 0 is no limit")?;
+                self.rate = Some(rate).filter(|rate| *rate > 0);
+            }
             "level" => self.levels = Some(levels(value)?),
             _ => return Err(SYNTAX.to_owned()),
         }
@@ -229,6 +235,7 @@ impl Rights {
         }
         rules.extend(self.start.as_ref().map(|start| format!("use={}", name(start))));
         rules.extend(self.levels.map(|(reads, writes)| format!("level={},{}", reads.name(), writes.name())));
+        rules.extend(self.rate.map(|rate| format!("rate={rate}")));
         rules
     }
 

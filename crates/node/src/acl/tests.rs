@@ -210,3 +210,20 @@ fn a_configuration_begins_with_nothing() {
     let (place, why) = users.configure([("ann", &ann[..]), ("bob", &bad[..])]).unwrap_err();
     assert!(place == 1 && why.contains("'+nosuch'"), "{why}");
 }
+
+#[test]
+fn a_rate_is_held_over_time_and_a_seconds_worth_may_come_at_once() {
+    let users = with("on nopass +@all ~* rate=100");
+    assert!(text(&users).ends_with(" rate=100"));
+    let user = users.get(b"ann").unwrap();
+    assert!(!user.is_unrestricted());
+    let second = 1_000_000;
+    let sent = |at: Micros| (0..1_000).take_while(|_| user.exceeds_rate(at).is_none()).count();
+    assert_eq!(sent(5 * second), 100);
+    assert_eq!((sent(5 * second), user.exceeds_rate(5 * second)), (0, Some(100)));
+    assert_eq!(sent(5 * second + second / 2), 50);
+    assert_eq!(sent(100 * second), 100, "what was not used is not saved");
+    let users = with("on nopass +@all ~* rate=100 rate=0");
+    assert!(users.get(b"ann").unwrap().is_unrestricted());
+    assert!(set(&mut super::Users::default(), "rate=many").is_err());
+}

@@ -255,11 +255,25 @@ pub struct Limits {
     pub connections: usize,
     /// Bytes waiting for another node above which messages to it are dropped; it is asked again later.
     pub peer_buffer: usize,
+    /// Bytes that wait in all clients' connections together, above which the largest are ended; 0 is no limit.
+    pub client_buffers: u64,
+    /// After how long a client that takes none of its answers is ended.
+    pub stall: Duration,
+    /// How long a client may take to say who it is, where it must.
+    pub authentication: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { value: 8 << 20, maxmemory: 0, connections: 10_000, peer_buffer: 64 << 20 }
+        Self {
+            value: 8 << 20,
+            maxmemory: 0,
+            connections: 10_000,
+            peer_buffer: 64 << 20,
+            client_buffers: 1 << 30,
+            stall: Duration::from_mins(1),
+            authentication: Duration::from_mins(1),
+        }
     }
 }
 

@@ -359,14 +359,21 @@ fn read_limits(mut section: Section<'_, '_>, faults: &mut Faults<'_>) -> Limits 
         };
         section.optional(faults, key, read).map_or(standard, |found| found.value)
     };
-    let limits = Limits {
-        value: read("value", 1 << 10, 32 << 20, standard.value),
-        maxmemory: read("maxmemory", 0, u64::MAX, standard.maxmemory),
-        connections: read("connections", 1, 1 << 20, standard.connections as u64) as usize,
-        peer_buffer: read("peer_buffer", 1 << 20, 1 << 40, standard.peer_buffer as u64) as usize,
+    let value = read("value", 1 << 10, 32 << 20, standard.value);
+    let maxmemory = read("maxmemory", 0, u64::MAX, standard.maxmemory);
+    let connections = read("connections", 1, 1 << 20, standard.connections as u64) as usize;
+    let peer_buffer = read("peer_buffer", 1 << 20, 1 << 40, standard.peer_buffer as u64) as usize;
+    let client_buffers = read("client_buffers", 0, 1 << 50, standard.client_buffers);
+    let mut span = |key: &str, standard: Duration| {
+        section.optional(faults, key, duration).map_or(standard, |found| found.value)
     };
-    section.finish(faults, "value, maxmemory, connections and peer_buffer");
-    limits
+    let stall = span("stall", standard.stall);
+    let authentication = span("authentication", standard.authentication);
+    section.finish(
+        faults,
+        "value, maxmemory, connections, peer_buffer, client_buffers, stall and authentication",
+    );
+    Limits { value, maxmemory, connections, peer_buffer, client_buffers, stall, authentication }
 }
 
 /// A name that can stand in messages, files and commands.

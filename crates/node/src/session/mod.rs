@@ -181,6 +181,16 @@ impl Session {
         self.state.closing
     }
 
+    /// Who the client is.
+    pub(crate) fn user(&self) -> &Rc<User> {
+        &self.state.user
+    }
+
+    /// How many bytes wait: of commands, and of answers.
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        (self.input.len(), self.state.output.len())
+    }
+
     /// Whether its user was deleted: the connection is to be closed.
     pub fn is_departed(&self) -> bool {
         self.state.user.is_gone() && !self.state.closing

@@ -55,6 +55,12 @@ pub struct Tunables {
     pub slow_log_slower_than: i64,
     /// How many slow commands are kept.
     pub slow_log_max_len: usize,
+    /// Bytes that wait in all connections together, above which the largest are ended; 0 is no limit.
+    pub max_memory_clients: u64,
+    /// How many clients may be connected at once.
+    pub max_clients: usize,
+    /// How many that can be set to at most: as many as the file says.
+    pub max_clients_ever: usize,
     /// Seconds after which an idle connection is closed; 0 is never.
     pub timeout_s: u64,
 }
@@ -72,6 +78,9 @@ impl Default for Tunables {
             // Redis's 10 ms would log every operation that crosses an ocean.
             slow_log_slower_than: 1_000_000,
             slow_log_max_len: 128,
+            max_memory_clients: 0,
+            max_clients: 10_000,
+            max_clients_ever: 10_000,
             timeout_s: 0,
         }
     }
@@ -86,6 +95,10 @@ pub struct Counters {
     pub commands: u64,
     /// Error replies.
     pub errors: u64,
+    /// Connections turned away, as there were too many.
+    pub rejected: u64,
+    /// Connections ended, as they held up or held too much.
+    pub evicted: u64,
 }
 
 /// Who is connected, by slot.

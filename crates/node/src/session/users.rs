@@ -38,7 +38,16 @@ impl State {
                 };
             }
         }
+        if !entry.is(NO_AUTH)
+            && let Some(rate) = self.user.exceeds_rate(host.now().monotonic)
+        {
+            let user = printable(self.user.name(), 128);
+            return Err(format!(
+                "TRYAGAIN user {user} may send {rate} commands a second, and has: wait a little, then send it again"
+            ));
+        }
         let keyspace = operates(entry, args).then_some(self.keyspace);
+        let users = &mut host.shared().users;
         let checked = self.user.rights().check(entry, args, keyspace);
         let Err(denied) = checked else { return Ok(()) };
         let denials = &mut users.denials;
