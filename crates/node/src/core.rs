@@ -6,11 +6,12 @@ use crate::keyspace::{Keyspace, Make};
 use crate::outside::{MachineId, Outside};
 use crate::queues::Queues;
 use crate::session::{Dev, Facts, Host, KeyspaceInfo, SessionId, Shared};
+use crate::tally::{Kind, Tallies};
 use crate::token::Tokens;
 use bytes::Bytes;
 use meridian_protocol::Map;
 use meridian_protocol::clock::{Micros, Now};
-use meridian_protocol::machine::{Request, RequestId};
+use meridian_protocol::machine::{Completion, Request, RequestId};
 use meridian_protocol::object::Command;
 use meridian_protocol::registry;
 use meridian_protocol::topology::{Address, Group};
@@ -24,8 +25,10 @@ pub(crate) struct Core {
     pub(crate) outside: Outside,
     pub(crate) keyspaces: Vec<Box<dyn Keyspace>>,
     pub(crate) infos: Vec<KeyspaceInfo>,
-    /// Who asked for what is in flight.
-    requests: Map<RequestId, SessionId>,
+    /// What is in flight.
+    requests: Map<RequestId, Begun>,
+    /// What operations came to, by keyspace.
+    pub(crate) tallies: Vec<Tallies>,
     pub(crate) last_request: RequestId,
     machines: Machines,
     /// Who waits for items of lists, and moves that stand still.
@@ -41,7 +44,16 @@ pub(crate) struct Core {
     /// Lines of status that do not change.
     about: String,
     /// The nodes' names.
-    names: Vec<String>,
+    pub(crate) names: Vec<String>,
+}
+
+/// A request in flight.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    session: SessionId,
+    keyspace: u16,
+    kind: Kind,
+    at: Micros,
 }
 
 /// What passed through the node.
@@ -120,6 +132,7 @@ impl Core {
             keyspaces,
             infos,
             requests: Map::default(),
+            tallies: vec![Tallies::default(); config.keyspaces.len()],
             last_request: 0,
             machines: Machines::new(scopes),
             queues: Queues::new(config.keyspaces.len(), region),
@@ -167,10 +180,18 @@ impl Core {
         }
     }
 
-    /// Whose request it was; it is then forgotten.
-    pub(crate) fn take_request(&mut self, id: RequestId) -> Option<SessionId> {
-        let session = self.requests.remove(&id)?;
+    /// How many requests are in flight.
+    pub(crate) fn open_requests(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Whose request has ended; it is counted and then forgotten.
+    pub(crate) fn take_request(&mut self, completion: &Completion) -> Option<SessionId> {
+        let id = completion.request;
+        let Begun { session, keyspace, kind, at } = self.requests.remove(&id)?;
         self.traffic.requests += 1;
+        let took = self.outside.now().monotonic.saturating_sub(at);
+        self.tallies[usize::from(keyspace)].of(kind).note(completion, took);
         self.machines.ended(session, id);
         Some(session)
     }
@@ -271,7 +292,8 @@ impl Host for Core {
         let id = self.last_request;
         let slot =
             self.machines.slot(session, keyspace, id, &self.shared, &mut self.keyspaces, &mut self.outside);
-        self.requests.insert(id, session);
+        let (kind, at) = (Kind::of(&request), self.outside.now().monotonic);
+        self.requests.insert(id, Begun { session, keyspace: keyspace as u16, kind, at });
         self.keyspaces[keyspace].begin(&mut self.outside, slot, id, request);
         id
     }

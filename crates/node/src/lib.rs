@@ -5,6 +5,7 @@
 //! driven, and [`session`] for what a client's commands become.
 
 pub mod acl;
+mod admin;
 mod clients;
 mod clock;
 pub mod config;
@@ -14,6 +15,7 @@ pub mod frame;
 mod handshake;
 mod keyspace;
 mod link;
+mod metrics;
 mod node;
 mod outside;
 mod placement;
@@ -21,6 +23,7 @@ mod queues;
 pub mod resp;
 mod serve;
 pub mod session;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod tls;

@@ -147,10 +147,14 @@ impl Link {
         self.connection.is_some() && !self.dirty
     }
 
+    /// How many bytes wait for the node.
+    pub(crate) fn waiting(&self) -> usize {
+        self.out.len() - self.sent + self.under_way_bytes
+    }
+
     /// Appends a frame, or drops it. Returns whether the link has become dirty.
     pub(crate) fn append(&mut self, kind: Kind, content: impl FnOnce(&mut Vec<u8>)) -> bool {
-        let waiting = self.out.len() - self.sent + self.under_way_bytes;
-        if self.connection.is_none() || waiting > self.limit {
+        if self.connection.is_none() || self.waiting() > self.limit {
             self.dropped += 1;
             return false;
         }

@@ -12,8 +12,10 @@ use crate::core::Core;
 use crate::frame::{self, Frame, Kind};
 use crate::handshake::{Hello, Life};
 use crate::link::Written;
+use crate::metrics;
 use crate::placement::NodeIndex;
 use crate::session::{Host, Session, SessionId};
+use crate::tally::Histogram;
 use crate::tls::Tls;
 use crate::wire::Writer;
 use bytes::{Buf, BytesMut};
@@ -25,6 +27,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::task::Waker;
+use std::time::Instant;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle, spawn_local};
 
@@ -67,6 +70,8 @@ pub(crate) struct Node {
     store: Option<Box<dyn Store>>,
     /// The latest life of each node that this one has met.
     met: BTreeMap<String, Life>,
+    /// How long its commits took.
+    commits: Histogram,
     /// What it shows and whom it believes; none if nothing is encrypted.
     pub(crate) tls: Option<Tls>,
     /// Why the node had to stop.
@@ -200,6 +205,7 @@ impl Node {
             dirty: Vec::new(),
             store,
             met,
+            commits: Histogram::default(),
             tls: None,
             failure: None,
             news: Rc::new(Notify::new()),
@@ -325,7 +331,7 @@ impl Node {
     fn deliver(&mut self) {
         loop {
             while let Some(completion) = self.core.outside.completions.pop_front() {
-                let Some(id) = self.core.take_request(completion.request) else {
+                let Some(id) = self.core.take_request(&completion) else {
                     self.core.on_aside(completion);
                     continue;
                 };
@@ -707,7 +713,9 @@ impl Node {
         if batch.is_empty() {
             return true;
         }
+        let began = Instant::now();
         let result = store.commit(batch);
+        self.commits.note(began.elapsed().as_micros() as Micros);
         batch.clear();
         self.core.store_status = store.status();
         if let Err(error) = result {
@@ -736,6 +744,13 @@ impl Node {
     fn fail(&mut self, error: &StoreError) {
         self.failure.get_or_insert_with(|| error.to_string());
         self.news.notify_one();
+    }
+
+    /// What it tells of itself, as [`metrics::text`].
+    pub(crate) fn metrics(&self) -> String {
+        let waiting = self.connections.iter().flatten().map(|connection| connection.session.waiting());
+        let waiting = waiting.fold((0, 0), |(input, output), (a, b)| (input + a, output + b));
+        metrics::text(&self.core, waiting, &self.commits)
     }
 
     /// Whether every other node is connected.

@@ -36,7 +36,8 @@ pub fn serve(config: Config, name: &str) -> Result<(), NodeError> {
     let client = worker::bind(&config.nodes[me].client)?;
     let peer = worker::bind(&config.nodes[me].peer)?;
     let delays = vec![Duration::ZERO; config.nodes.len()];
-    let plan = Plan { config, me, client, peer, delays, controls: None };
+    let admin = config.nodes[me].admin.as_deref().map(worker::bind).transpose()?;
+    let plan = Plan { config, me, client, peer, admin, delays, controls: None };
     worker::run(plan, Ready::MostOrSoon, || println!("ready"), until_signalled())
 }
 
@@ -160,6 +161,7 @@ impl Embedded {
                     region: Region(region),
                     client: address(&client)?,
                     peer: address(&peer)?,
+                    admin: None,
                     data: options.data.as_ref().map(|path| path.join(&name)),
                     name,
                 });
@@ -196,7 +198,7 @@ impl Embedded {
                 let delay = |node: &NodeConfig| one_way(&options.regions, here, node.region);
                 let delays = config.nodes.iter().map(delay).collect();
                 let controls = Some(controls.clone());
-                Plan { config: config.clone(), me, client, peer, delays, controls }
+                Plan { config: config.clone(), me, client, peer, admin: None, delays, controls }
             })
             .collect();
         Ok(Self { plans, controls })

@@ -1,5 +1,6 @@
 //! The loop of a node: one thread, one runtime, the tasks that share the node.
 
+use crate::admin;
 use crate::clients;
 use crate::clock::Clock;
 use crate::config::{Config, Durability};
@@ -80,6 +81,8 @@ pub(crate) struct Plan {
     pub(crate) me: NodeIndex,
     pub(crate) client: TcpListener,
     pub(crate) peer: TcpListener,
+    /// Where it tells of itself, if anywhere.
+    pub(crate) admin: Option<TcpListener>,
     /// The emulated distance to each node, one way.
     pub(crate) delays: Vec<Duration>,
     pub(crate) controls: Option<Arc<Controls>>,
@@ -130,7 +133,7 @@ pub(crate) fn run(
         .build_local(LocalOptions::default())
         .map_err(|source| NodeError::System { what: "start a runtime", source })?;
     runtime.block_on(async {
-        let Plan { config, me, client, peer, delays, controls } = plan;
+        let Plan { config, me, client, peer, admin, delays, controls } = plan;
         let listener = |listener| {
             tokio::net::TcpListener::from_std(listener)
                 .map_err(|source| NodeError::System { what: "watch a listening socket", source })
@@ -158,6 +161,11 @@ pub(crate) fn run(
         }
         if !is_embedded {
             spawn(&node, reloads(node.clone()));
+        }
+        if let Some(listener) = admin {
+            let questions = admin::serve(listener)
+                .map_err(|source| NodeError::System { what: "serve metrics and health", source })?;
+            spawn(&node, admin::answer(node.clone(), questions));
         }
         spawn(&node, transport::listen(node.clone(), peer));
         let nodes = node.borrow().config.nodes.len();

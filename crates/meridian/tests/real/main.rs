@@ -10,6 +10,7 @@ mod dev;
 mod failures;
 mod harness;
 mod leader;
+mod metrics;
 mod queue;
 mod resp;
 mod tls;

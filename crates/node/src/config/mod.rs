@@ -108,6 +108,8 @@ pub struct NodeConfig {
     pub client: String,
     /// Where it meets other nodes.
     pub peer: String,
+    /// Where it tells operators and their tools of itself, if anywhere.
+    pub admin: Option<String>,
     /// Where it keeps its records; needed unless they are kept in memory.
     pub data: Option<PathBuf>,
 }

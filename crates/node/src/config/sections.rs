@@ -119,12 +119,13 @@ fn read_nodes(
         let region = section.required(faults, "region", name);
         let client = section.required(faults, "client", address);
         let peer = section.required(faults, "peer", address);
+        let admin = section.optional(faults, "admin", address);
         let data = section.optional(faults, "data", string);
         if data.is_none() && durability != Durability::Memory {
             faults.add(section.at, "[[node]] has no 'data', the directory for its records");
         }
-        section.finish(faults, "name, region, client, peer and data");
-        for address in [&client, &peer].into_iter().flatten() {
+        section.finish(faults, "name, region, client, peer, admin and data");
+        for address in [&client, &peer, &admin].into_iter().flatten() {
             if addresses.contains(&address.value) {
                 faults.add(address.at, format!("{} is used twice", address.value));
             }
@@ -142,7 +143,8 @@ fn read_nodes(
         });
         let data = data.map(|data| directory.join(data.value));
         let (client, peer) = (client.value, peer.value);
-        nodes.push(NodeConfig { name: node.value, region: Region(index as u8), client, peer, data });
+        let (admin, region) = (admin.map(|admin| admin.value), Region(index as u8));
+        nodes.push(NodeConfig { name: node.value, region, client, peer, admin, data });
     }
     if nodes.len() == count && (regions.len() > 63 || (count > 0 && regions.len().is_multiple_of(2))) {
         faults.add(first, format!("{} regions: their number must be odd and below 64", regions.len()));
