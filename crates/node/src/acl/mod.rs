@@ -1,6 +1,6 @@
 //! Who may do what: users, as Redis's access lists have them. No sockets, no sessions.
 //!
-//! A user is a list of rules in Redis's words ([`rules`]); what they amount to is [`rights`]. Sessions hold their user and look at
+//! A user is a list of rules in Redis's words (`rules`); what they amount to is [`rights`]. Sessions hold their user and look at
 //! one flag of it before each command: whether everything is allowed. What `ACL SETUSER` changes holds for connections that
 //! stand, as they share the user.
 

@@ -227,3 +227,45 @@ fn a_rate_is_held_over_time_and_a_seconds_worth_may_come_at_once() {
     assert!(users.get(b"ann").unwrap().is_unrestricted());
     assert!(set(&mut super::Users::default(), "rate=many").is_err());
 }
+
+/// Whatever a rule says: it is taken up or refused, and one that is refused changes nothing.
+#[test]
+fn mutated_rules_never_panic() {
+    let rules = [
+        "+@read",
+        "-config|get",
+        "%RW~a*",
+        "#0123456789abcdef",
+        "db=main,7",
+        "level=ryw,mw",
+        "rate=10",
+        "&c",
+        "use=7",
+        "<x",
+    ];
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let (mut taken, mut refused) = (0, 0);
+    for _ in 0..20_000 {
+        let mut users = with("on >secret ~a +get");
+        let mut rule = rules[random(rules.len())].as_bytes().to_vec();
+        for _ in 0..random(3) {
+            match random(3) {
+                0 => rule.truncate(random(rule.len() + 1)),
+                1 => rule.insert(random(rule.len() + 1), random(256) as u8),
+                _ => rule.reverse(),
+            }
+        }
+        let before = text(&users);
+        if users.set(b"ann", &[b"off", &rule]).is_ok() {
+            taken += 1;
+        } else {
+            refused += 1;
+            assert_eq!(text(&users), before);
+        }
+    }
+    assert!(taken > 1_000 && refused > 1_000, "{taken} {refused}");
+}
