@@ -11,6 +11,7 @@ command -v redis-server >/dev/null && command -v redis-cli >/dev/null && command
 command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)
 command -v python3 >/dev/null || missing+=(python3)
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+command -v openssl >/dev/null || missing+=(openssl)
 command -v cc >/dev/null || missing+=(gcc libc6-dev)
 command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||
     missing+=(chromium)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Stock clients against a running cluster: redis-py (both versions of RESP, pooled), redis-cli, redis-benchmark.
+"""Stock clients against a running cluster: redis-py (both versions of RESP, pooled, with users and TLS), redis-cli, redis-benchmark.
 
 usage: clients.py PATH/TO/meridian
 """
@@ -9,13 +9,46 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
+from pathlib import Path
 
 import redis
 
 MERIDIAN = sys.argv[1] if len(sys.argv) == 2 else sys.exit(__doc__)
+
+
+SECURE = """
+[cluster]
+id = "secure"
+[[node]]
+name = "ca-1"
+region = "ca"
+client = {port}
+peer = {other}
+[[keyspace]]
+number = 0
+model = "linearizable"
+[[keyspace]]
+number = 1
+name = "feed"
+model = "causal"
+engine = "tcc"
+[durability]
+mode = "memory"
+[tls]
+certificate = "node.pem"
+key = "node.key"
+for = "clients"
+[[user]]
+name = "default"
+rules = "on >admin +@all ~*"
+[[user]]
+name = "reports"
+rules = "on >pw ~reports:* +@read +set +acl|whoami +meridian.level +client +@connection use=feed level=ryw,mw"
+"""
 
 
 class Dev:
@@ -23,7 +56,9 @@ class Dev:
 
     def __init__(self, *flags):
         self.port = free_ports(7)
-        command = [MERIDIAN, "dev", "--port", str(self.port), *flags]
+        self.start([MERIDIAN, "dev", "--port", str(self.port), *flags])
+
+    def start(self, command):
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         alarm = threading.Timer(30, self.process.kill)
         alarm.start()
@@ -55,6 +90,22 @@ class Dev:
         assert "rror" not in done.stdout + done.stderr, done.stdout + done.stderr
         # With --csv it prints names and numbers in quotes, one test a line.
         return {row[0]: float(row[1]) for row in re.findall(r'^"([^"]+)","([\d.]+)"', done.stdout, re.M)}
+
+
+class Secure(Dev):
+    """A node of its own, `meridian serve`, with TLS and users."""
+
+    def __init__(self):
+        self.port = free_ports(2)
+        self.directory = tempfile.TemporaryDirectory()
+        path = Path(self.directory.name)
+        subprocess.run([Path(__file__).parent.parent / "certificates.sh", path], check=True, capture_output=True)
+        (path / "cluster.toml").write_text(SECURE.format(port=self.port, other=self.port + 1))
+        self.ca = str(path / "ca.pem")
+        self.start([MERIDIAN, "serve", "--config", str(path / "cluster.toml"), "--node", "ca-1"])
+
+    def url(self, user, password, ca=None):
+        return f"rediss://{user}:{password}@127.0.0.1:{self.port}?ssl_ca_certs={ca or self.ca}"
 
 
 def free_ports(count):
@@ -236,6 +287,70 @@ def scopes():
     assert results["client-name"][0] == results["node"][0] == 0, told
 
 
+def users(node, protocol):
+    """Users and TLS: what a user may do, in redis-py's words."""
+    def client(user, password):
+        return redis.Redis.from_url(node.url(user, password), protocol=protocol, decode_responses=True)
+
+    admin, reports = client("default", "admin"), client("reports", "pw")
+    assert admin.acl_whoami() == "default" and reports.acl_whoami() == "reports"
+    # Without a change of code: another keyspace, at another level.
+    assert reports.client_info()["db"] == 1 and reports.client_info()["user"] == "reports"
+    levels = reports.execute_command("MERIDIAN.LEVEL")
+    assert levels in (["reads", "ryw", "writes", "mw"], {"reads": "ryw", "writes": "mw"}), levels
+    assert reports.set("reports:1", "x") and reports.get("reports:1") == "x" and admin.get("reports:1") is None
+    for call in (lambda: reports.get("other"), lambda: reports.delete("reports:1"), lambda: reports.config_get("*")):
+        refused(call, redis.exceptions.NoPermissionError)
+    refused(client("reports", "wrong").ping, redis.AuthenticationError)
+    refused(redis.Redis.from_url(node.url("", ""), protocol=2).ping, redis.AuthenticationError)
+    refused(redis.Redis(port=node.port).ping, (redis.ConnectionError, redis.ResponseError))
+    wrong = node.ca.replace("ca.pem", "other-ca.pem")
+    refused(redis.Redis.from_url(node.url("default", "admin", wrong)).ping, redis.ConnectionError)
+
+    assert len(admin.acl_genpass()) == 64 and "read" in admin.acl_cat() and "get" in admin.acl_cat("string")
+    assert admin.acl_setuser(
+        "temp", enabled=True, passwords=["+one"], keys=["t:*"], commands=["+get", "+set"], categories=["+@hash"]
+    )
+    told = admin.acl_getuser("temp")
+    assert told["enabled"] and set(told["commands"]) >= {"+get", "+set"} and told["keys"] in (["~t:*"], "~t:*"), told
+    assert admin.acl_users() == ["default", "reports", "temp"] and any("user temp on" in line for line in admin.acl_list())
+    temp = client("temp", "one")
+    assert temp.set("t:1", "v") and temp.hset(f"t:h{protocol}", "f", "1") == 1
+    connection = temp.connection_pool.get_connection()
+    assert admin.acl_deluser("temp") == 1
+    refused(connection.read_response, redis.ConnectionError)
+    temp.connection_pool.release(connection)
+    refused(lambda: temp.get("t:1"), redis.AuthenticationError)
+    for used in (admin, reports, temp):
+        used.close()
+
+
+def secure_tools(node):
+    """redis-cli and redis-benchmark with TLS."""
+    tls = ["-p", str(node.port), "--tls", "--cacert", node.ca, "--no-auth-warning"]
+
+    def cli(*words):
+        return subprocess.run(["redis-cli", *tls, *words], capture_output=True, text=True, timeout=60).stdout.strip()
+
+    assert cli("-a", "admin", "SET", "k", "v") == "OK" and cli("-a", "admin", "GET", "k") == "v"
+    assert cli("GET", "k") == "NOAUTH Authentication required."
+    assert cli("--user", "reports", "--pass", "pw", "ACL", "WHOAMI") == "reports"
+    plain = subprocess.run(["redis-cli", "-p", str(node.port), "PING"], capture_output=True, text=True, timeout=60)
+    assert "this port speaks TLS" in plain.stdout + plain.stderr, plain
+    command = ["redis-benchmark", *tls[:-1], "-a", "admin", "-t", "get,set", "-n", "20000", "--csv"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=240)
+    assert "rror" not in done.stdout + done.stderr, done.stdout + done.stderr
+    print("    with TLS:", ", ".join(f"{name} {float(rate):,.0f}/s" for name, rate in re.findall(r'^"([^"]+)","([\d.]+)"', done.stdout, re.M)))
+
+
+def refused(call, kind):
+    try:
+        answer = call()
+    except kind:
+        return
+    raise AssertionError(f"expected {kind}, got {answer!r}")
+
+
 def cli(dev):
     """redis-cli, as a person types it."""
     assert dev.cli("SET", "cli", "hello") == "OK"
@@ -288,6 +403,10 @@ def main():
         check("redis-benchmark, no distance", benchmark_local, dev)
     with Dev("--rtt", "paper") as dev:
         check("redis-benchmark, wide area", benchmark_wide, dev)
+    with Secure() as node:
+        check("redis-py, users and TLS, RESP2", users, node, 2)
+        check("redis-py, users and TLS, RESP3", users, node, 3)
+        check("redis-cli and redis-benchmark with TLS", secure_tools, node)
     check("redis-py, pools and what a session is", scopes)
     print(f"{passed} passed, {failed} failed")
     sys.exit(1 if failed else 0)

@@ -2,8 +2,8 @@
 
 use crate::fault::{Ended, Fault, Verdict};
 use meridian_node::DevOptions;
-use meridian_node::config::Scope;
 use meridian_node::config::units::duration;
+use meridian_node::config::{Scope, is_local};
 use meridian_protocol::latency::RttMatrix;
 use meridian_protocol::registry::{EngineName, Writes};
 use std::path::PathBuf;
@@ -28,6 +28,9 @@ pub(crate) struct Options {
     /// Address to listen on
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     bind: String,
+    /// Let whoever reaches a public --bind use the cluster
+    #[arg(long)]
+    unprotected: bool,
     /// Round-trip times between regions: paper (Gryff's figure 5), paper-spanner (62/136/68 ms), none, or a CSV
     /// file with a header of region names, then milliseconds
     #[arg(long, value_name = "RTT", default_value = "paper")]
@@ -80,6 +83,14 @@ pub(crate) fn run(options: Options) -> Ended {
             format!("dev: --writes {}", options.writes.name()),
             format!("no --db names an engine that writes by the clock; {serving} do"),
             "leave it out, or name one of them",
+        ));
+    }
+    // An address that stands for itself, without a port, may have colons.
+    if !options.unprotected && !is_local(&format!("[{}]:0", options.bind)) {
+        faults.push(Fault::new(
+            format!("dev: --bind {}", options.bind),
+            "whoever reaches it could use every keyspace",
+            "add --unprotected if the network lets in only whom you trust",
         ));
     }
     let nodes = regions

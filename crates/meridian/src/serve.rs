@@ -31,7 +31,7 @@ pub(crate) fn run(options: &Options) -> Ended {
         };
         faults.iter().map(fault).collect::<Vec<_>>()
     })?;
-    if config.node(&options.node).is_none() {
+    let Some(me) = config.node(&options.node) else {
         let names: Vec<&str> = config.nodes.iter().map(|node| node.name.as_str()).collect();
         let why = format!("no [[node]] of {path} is called so");
         return Err(Fault::new(
@@ -40,8 +40,9 @@ pub(crate) fn run(options: &Options) -> Ended {
             format!("choose one of {}", names.join(", ")),
         )
         .into());
-    }
+    };
     if options.check {
+        meridian_node::check(&config, me).map_err(|error| Fault::of("serve", &error))?;
         println!("{path}: sound: {} nodes, {} keyspaces", config.nodes.len(), config.keyspaces.len());
         return Ok(Verdict::Fine);
     }

@@ -1,16 +1,17 @@
 //! A node without its sockets: keyspaces, what surrounds them, and which client machine serves which session.
 
-use crate::config::{Config, Scope};
+use crate::config::{Config, Scope, UserConfig};
 use crate::controls::Controls;
 use crate::keyspace::{Keyspace, Make};
 use crate::outside::{MachineId, Outside};
 use crate::queues::Queues;
 use crate::session::{Dev, Facts, Host, KeyspaceInfo, SessionId, Shared};
+use crate::tally::{Kind, Tallies};
 use crate::token::Tokens;
 use bytes::Bytes;
 use meridian_protocol::Map;
 use meridian_protocol::clock::{Micros, Now};
-use meridian_protocol::machine::{Request, RequestId};
+use meridian_protocol::machine::{Completion, Request, RequestId};
 use meridian_protocol::object::Command;
 use meridian_protocol::registry;
 use meridian_protocol::topology::{Address, Group};
@@ -24,13 +25,15 @@ pub(crate) struct Core {
     pub(crate) outside: Outside,
     pub(crate) keyspaces: Vec<Box<dyn Keyspace>>,
     pub(crate) infos: Vec<KeyspaceInfo>,
-    /// Who asked for what is in flight.
-    requests: Map<RequestId, SessionId>,
+    /// What is in flight.
+    requests: Map<RequestId, Begun>,
+    /// What operations came to, by keyspace.
+    pub(crate) tallies: Vec<Tallies>,
     pub(crate) last_request: RequestId,
     machines: Machines,
     /// Who waits for items of lists, and moves that stand still.
     pub(crate) queues: Queues,
-    shared: Shared,
+    pub(crate) shared: Shared,
     controls: Option<Arc<Controls>>,
     facts: Facts,
     /// As counted lately: see [`Core::refresh`].
@@ -41,7 +44,16 @@ pub(crate) struct Core {
     /// Lines of status that do not change.
     about: String,
     /// The nodes' names.
-    names: Vec<String>,
+    pub(crate) names: Vec<String>,
+}
+
+/// A request in flight.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    session: SessionId,
+    keyspace: u16,
+    kind: Kind,
+    at: Micros,
 }
 
 /// What passed through the node.
@@ -90,6 +102,11 @@ impl Core {
         shared.tokens = Tokens::new(&config.cluster, &config.secret);
         shared.tunables.max_bulk_len = config.limits.value as usize;
         shared.tunables.maxmemory = config.limits.maxmemory;
+        shared.tunables.max_memory_clients = config.limits.client_buffers;
+        shared.tunables.max_clients = config.limits.connections;
+        shared.tunables.max_clients_ever = config.limits.connections;
+        let users = config.users.iter().map(UserConfig::named);
+        shared.users.configure(users).expect("their rules were checked when they were read");
         let facts = Facts {
             node: node.name.clone(),
             region: config.regions[node.region.index()].clone(),
@@ -115,6 +132,7 @@ impl Core {
             keyspaces,
             infos,
             requests: Map::default(),
+            tallies: vec![Tallies::default(); config.keyspaces.len()],
             last_request: 0,
             machines: Machines::new(scopes),
             queues: Queues::new(config.keyspaces.len(), region),
@@ -162,10 +180,18 @@ impl Core {
         }
     }
 
-    /// Whose request it was; it is then forgotten.
-    pub(crate) fn take_request(&mut self, id: RequestId) -> Option<SessionId> {
-        let session = self.requests.remove(&id)?;
+    /// How many requests are in flight.
+    pub(crate) fn open_requests(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Whose request has ended; it is counted and then forgotten.
+    pub(crate) fn take_request(&mut self, completion: &Completion) -> Option<SessionId> {
+        let id = completion.request;
+        let Begun { session, keyspace, kind, at } = self.requests.remove(&id)?;
         self.traffic.requests += 1;
+        let took = self.outside.now().monotonic.saturating_sub(at);
+        self.tallies[usize::from(keyspace)].of(kind).note(completion, took);
         self.machines.ended(session, id);
         Some(session)
     }
@@ -266,7 +292,8 @@ impl Host for Core {
         let id = self.last_request;
         let slot =
             self.machines.slot(session, keyspace, id, &self.shared, &mut self.keyspaces, &mut self.outside);
-        self.requests.insert(id, session);
+        let (kind, at) = (Kind::of(&request), self.outside.now().monotonic);
+        self.requests.insert(id, Begun { session, keyspace: keyspace as u16, kind, at });
         self.keyspaces[keyspace].begin(&mut self.outside, slot, id, request);
         id
     }

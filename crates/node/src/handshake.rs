@@ -5,7 +5,7 @@
 //! a fresh random number, so that no proof can be used twice. With the proof each names the start at which it last
 //! met the other, which shows the number that it drew then ([`lineage`]): records that have forgotten that start
 //! are not those that made its promises. Then each accepts the other or refuses it with the reason. What follows is not encrypted and not authenticated further: a network on which
-//! strangers can change packets needs TLS below.
+//! strangers can change packets needs TLS below ([`crate::tls`]).
 
 use crate::config::Config;
 use crate::frame::{self, Kind};

@@ -4,6 +4,8 @@
 //! loop, `node` for what its tasks share and in which order things leave, `keyspace` for how machines are
 //! driven, and [`session`] for what a client's commands become.
 
+pub mod acl;
+mod admin;
 mod clients;
 mod clock;
 pub mod config;
@@ -13,6 +15,7 @@ pub mod frame;
 mod handshake;
 mod keyspace;
 mod link;
+mod metrics;
 mod node;
 mod outside;
 mod placement;
@@ -20,11 +23,14 @@ mod queues;
 pub mod resp;
 mod serve;
 pub mod session;
+mod tally;
 #[cfg(test)]
 mod tests;
+mod tls;
 pub mod token;
 mod transport;
+mod wire;
 mod worker;
 
-pub use serve::{DevOptions, Embedded, dev, serve};
+pub use serve::{DevOptions, Embedded, check, dev, serve};
 pub use worker::NodeError;

@@ -1,12 +1,12 @@
 //! The way to another node: bytes to write, and what is known of it.
 
 use crate::frame::{self, Kind};
+use crate::wire::Writer;
 use meridian_protocol::clock::Micros;
 use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
@@ -53,7 +53,7 @@ pub(crate) struct Link {
 
 #[derive(Debug)]
 struct Connection {
-    writer: Rc<OwnedWriteHalf>,
+    writer: Rc<Writer>,
     /// The task that reads; it ends with the connection.
     task: Option<AbortHandle>,
     /// Wakes the task that writes what is under way.
@@ -67,7 +67,7 @@ pub(crate) enum Written {
     /// None are left.
     All,
     /// The socket is full: flush again when it can be written to.
-    Blocked(Rc<OwnedWriteHalf>),
+    Blocked(Rc<Writer>),
     /// The connection is broken.
     Broken,
 }
@@ -95,7 +95,7 @@ impl Link {
     }
 
     /// Takes a new connection, in place of one that may stand.
-    pub(crate) fn connect(&mut self, writer: OwnedWriteHalf, serial: u64, now: Micros) {
+    pub(crate) fn connect(&mut self, writer: Writer, serial: u64, now: Micros) {
         self.give_up();
         let (writer, under_way) = (Rc::new(writer), Rc::new(Notify::new()));
         self.connection = Some(Connection { writer, task: None, under_way, serial });
@@ -147,10 +147,14 @@ impl Link {
         self.connection.is_some() && !self.dirty
     }
 
+    /// How many bytes wait for the node.
+    pub(crate) fn waiting(&self) -> usize {
+        self.out.len() - self.sent + self.under_way_bytes
+    }
+
     /// Appends a frame, or drops it. Returns whether the link has become dirty.
     pub(crate) fn append(&mut self, kind: Kind, content: impl FnOnce(&mut Vec<u8>)) -> bool {
-        let waiting = self.out.len() - self.sent + self.under_way_bytes;
-        if self.connection.is_none() || waiting > self.limit {
+        if self.connection.is_none() || self.waiting() > self.limit {
             self.dropped += 1;
             return false;
         }
@@ -196,11 +200,15 @@ impl Link {
         self.out.clear();
         self.out.shrink_to(1 << 20);
         self.sent = 0;
-        Written::All
+        match connection.writer.try_flush() {
+            Ok(()) => Written::All,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Written::Blocked(connection.writer.clone()),
+            Err(_) => Written::Broken,
+        }
     }
 
     /// For a link with an emulated distance: the socket, and what wakes when bytes set out.
-    pub(crate) fn emulation(&self) -> Option<(Rc<OwnedWriteHalf>, Rc<Notify>)> {
+    pub(crate) fn emulation(&self) -> Option<(Rc<Writer>, Rc<Notify>)> {
         let connection = self.connection.as_ref().filter(|_| self.delay > Duration::ZERO)?;
         Some((connection.writer.clone(), connection.under_way.clone()))
     }
@@ -271,6 +279,7 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Stream;
     use tokio::net::{TcpListener, TcpStream};
 
     fn link() -> Link {
@@ -297,7 +306,8 @@ mod tests {
     #[tokio::test]
     async fn silence_is_noticed_once_and_a_sign_of_life_ends_it() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (_, writer) = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap().into_split();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (_, writer) = Stream::plain(stream).into_split();
         let mut link = link();
         assert!(!link.is_reachable());
         link.connect(writer, 1, 0);
@@ -311,7 +321,8 @@ mod tests {
     #[tokio::test]
     async fn what_waits_is_bounded_and_the_rest_is_dropped_and_counted() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (_, writer) = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap().into_split();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (_, writer) = Stream::plain(stream).into_split();
         let mut link = link();
         assert!(!link.append(Kind::Ping, |_| ()), "nobody is there");
         link.connect(writer, 1, 0);

@@ -5,23 +5,29 @@
 //! once to each socket. That order is the batching, and [`Node::flush`] is where the durability rule is kept:
 //! nothing else writes to a socket what machines have said.
 
+mod guards;
+
 use crate::config::Config;
 use crate::core::Core;
 use crate::frame::{self, Frame, Kind};
 use crate::handshake::{Hello, Life};
 use crate::link::Written;
+use crate::metrics;
 use crate::placement::NodeIndex;
 use crate::session::{Host, Session, SessionId};
+use crate::tally::Histogram;
+use crate::tls::Tls;
+use crate::wire::Writer;
 use bytes::{Buf, BytesMut};
 use meridian_protocol::clock::Micros;
 use meridian_store::{Batch, Store, StoreError};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::task::Waker;
-use tokio::net::tcp::OwnedWriteHalf;
+use std::time::Instant;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle, spawn_local};
 
@@ -64,6 +70,10 @@ pub(crate) struct Node {
     store: Option<Box<dyn Store>>,
     /// The latest life of each node that this one has met.
     met: BTreeMap<String, Life>,
+    /// How long its commits took.
+    commits: Histogram,
+    /// What it shows and whom it believes; none if nothing is encrypted.
+    pub(crate) tls: Option<Tls>,
     /// Why the node had to stop.
     pub(crate) failure: Option<String>,
     /// Wakes whoever waits for links to come up or for the node to fail.
@@ -74,8 +84,12 @@ pub(crate) struct Node {
 struct Connection {
     session: Session,
     id: SessionId,
-    writer: Rc<OwnedWriteHalf>,
+    writer: Rc<Writer>,
     dirty: bool,
+    /// Since when it stands, in monotonic time.
+    since: Micros,
+    /// Since when the socket takes nothing.
+    stuck: Option<Micros>,
     /// The socket is full; a task waits until it can be written to.
     blocked: bool,
     /// Wakes the reading task when the session wants input again.
@@ -87,7 +101,7 @@ struct Connection {
 
 /// A socket that was full: wait until it can be written to, then say so to the node.
 pub(crate) struct Full {
-    pub(crate) writer: Rc<OwnedWriteHalf>,
+    pub(crate) writer: Rc<Writer>,
     pub(crate) whose: Whose,
 }
 
@@ -191,6 +205,8 @@ impl Node {
             dirty: Vec::new(),
             store,
             met,
+            commits: Histogram::default(),
+            tls: None,
             failure: None,
             news: Rc::new(Notify::new()),
         })
@@ -198,17 +214,25 @@ impl Node {
 
     // Clients.
 
+    /// Whether a client at that address is to be turned away, as it could be anybody and would be let do anything.
+    pub(crate) fn is_exposed_to(&mut self, address: IpAddr) -> bool {
+        self.config.protected
+            && !address.to_canonical().is_loopback()
+            && self.core.shared().users.default_user().rights().is_open()
+    }
+
     /// Takes up a client's connection.
     ///
     /// # Errors
     /// Gives the socket back if there are too many.
     pub(crate) fn open(
         &mut self,
-        writer: OwnedWriteHalf,
+        writer: Writer,
         peer: SocketAddr,
         local: SocketAddr,
-    ) -> Result<SessionId, OwnedWriteHalf> {
-        if self.connections.len() - self.free.len() >= self.config.limits.connections {
+    ) -> Result<SessionId, Writer> {
+        if self.connections.len() - self.free.len() >= self.core.shared().tunables.max_clients {
+            self.core.shared().counters.rejected += 1;
             return Err(writer);
         }
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -223,6 +247,8 @@ impl Node {
             id,
             writer: Rc::new(writer),
             dirty: false,
+            since: self.core.outside.now().monotonic,
+            stuck: None,
             blocked: false,
             reader: None,
             task: None,
@@ -305,7 +331,7 @@ impl Node {
     fn deliver(&mut self) {
         loop {
             while let Some(completion) = self.core.outside.completions.pop_front() {
-                let Some(id) = self.core.take_request(completion.request) else {
+                let Some(id) = self.core.take_request(&completion) else {
                     self.core.on_aside(completion);
                     continue;
                 };
@@ -315,11 +341,18 @@ impl Node {
                 connection.session.on_completion(completion, &mut self.core);
                 self.touch(id.slot);
             }
-            let Some(id) = self.core.next_called() else { return };
+            let Some(id) = self.core.next_called() else { break };
             // Who has gone has left the lines.
             if let Some(connection) = self.connections.get_mut(id.slot).and_then(Option::as_mut) {
                 connection.session.on_called(&mut self.core);
                 self.touch(id.slot);
+            }
+        }
+        if self.core.shared().users.take_departed() {
+            let departed =
+                self.connections.iter().flatten().filter(|connection| connection.session.is_departed());
+            for id in departed.map(|connection| connection.id).collect::<Vec<_>>() {
+                self.close(id);
             }
         }
     }
@@ -405,7 +438,7 @@ impl Node {
     }
 
     /// Takes up a connection to another node; returns its serial number.
-    pub(crate) fn peer_connected(&mut self, peer: NodeIndex, writer: OwnedWriteHalf) -> u64 {
+    pub(crate) fn peer_connected(&mut self, peer: NodeIndex, writer: Writer) -> u64 {
         self.last_serial += 1;
         let now = self.core.outside.now().monotonic;
         tracing::info!("connected to node '{}'", self.config.nodes[peer].name);
@@ -536,16 +569,16 @@ impl Node {
         }
         self.deliver();
         self.core.refresh();
-        let timeout = self.core.shared().tunables.timeout_s.saturating_mul(1_000_000);
-        if timeout > 0 {
-            let long = |session: &Session| {
-                session.idle_since().is_some_and(|since| now.saturating_sub(since) > timeout)
-            };
-            let idle = self.connections.iter().flatten().filter(|connection| long(&connection.session));
-            let idle: Vec<SessionId> = idle.map(|connection| connection.id).collect();
-            for id in idle {
-                self.close(id);
-            }
+        self.guard(now);
+    }
+
+    /// Reads certificates again, if they have changed or `always`.
+    pub(crate) fn reload(&mut self, always: bool) {
+        match self.tls.as_mut().map(|tls| tls.reload(always)) {
+            Some(Ok(true)) => tracing::info!("certificates were read again, for new connections"),
+            Some(Err(why)) => tracing::error!("certificates stay as they were: {why}"),
+            None if always => tracing::info!("nothing to read again: there is no [tls]"),
+            _ => {}
         }
     }
 
@@ -599,7 +632,11 @@ impl Node {
             Whose::Client(id) => {
                 if let Some(connection) = self.connection(id) {
                     connection.blocked = false;
-                    self.touch(id.slot);
+                    // Encrypted bytes may wait that are no output any more.
+                    if !std::mem::replace(&mut connection.dirty, true) {
+                        self.dirty.push(id.slot);
+                        self.core.outside.flush.notify_one();
+                    }
                 }
             }
             Whose::Peer(peer) => {
@@ -618,13 +655,26 @@ impl Node {
             return None;
         }
         let id = connection.id;
-        while !connection.session.output().is_empty() {
-            self.core.traffic.writes += 1;
-            match connection.writer.try_write(connection.session.output()) {
-                Ok(count) if count > 0 => connection.session.output().advance(count),
+        loop {
+            let wrote = if connection.session.output().is_empty() {
+                connection.writer.try_flush().map(|()| 0)
+            } else {
+                self.core.traffic.writes += 1;
+                connection.writer.try_write(connection.session.output())
+            };
+            match wrote {
+                Ok(0) if connection.session.output().is_empty() => {
+                    connection.stuck = None;
+                    break;
+                }
+                Ok(count) if count > 0 => {
+                    connection.session.output().advance(count);
+                    connection.stuck = None;
+                }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     connection.blocked = true;
+                    connection.stuck.get_or_insert(self.core.outside.now().monotonic);
                     return Some(Full { writer: connection.writer.clone(), whose: Whose::Client(id) });
                 }
                 _ => {
@@ -663,7 +713,9 @@ impl Node {
         if batch.is_empty() {
             return true;
         }
+        let began = Instant::now();
         let result = store.commit(batch);
+        self.commits.note(began.elapsed().as_micros() as Micros);
         batch.clear();
         self.core.store_status = store.status();
         if let Err(error) = result {
@@ -692,6 +744,13 @@ impl Node {
     fn fail(&mut self, error: &StoreError) {
         self.failure.get_or_insert_with(|| error.to_string());
         self.news.notify_one();
+    }
+
+    /// What it tells of itself, as [`metrics::text`].
+    pub(crate) fn metrics(&self) -> String {
+        let waiting = self.connections.iter().flatten().map(|connection| connection.session.waiting());
+        let waiting = waiting.fold((0, 0), |(input, output), (a, b)| (input + a, output + b));
+        metrics::text(&self.core, waiting, &self.commits)
     }
 
     /// Whether every other node is connected.

@@ -1,7 +1,9 @@
 //! Running nodes: one of a real cluster, or a whole cluster in one process.
 
+use crate::config::access;
 use crate::config::{Config, Durability, KeyspaceConfig, Limits, NodeConfig, Scope, Timeouts};
 use crate::controls::Controls;
+use crate::tls::Tls;
 use crate::worker::{self, NodeError, Plan, Ready};
 use meridian_protocol::latency::RttMatrix;
 use meridian_protocol::registry::{EngineName, Writes};
@@ -29,17 +31,34 @@ pub fn serve(config: Config, name: &str) -> Result<(), NodeError> {
     if config.durability == Durability::Memory {
         eprintln!("meridian: node '{name}' keeps its records in memory: it cannot come back under its name");
     }
-    let local = |address: &str| ["127.", "localhost", "[::1]"].iter().any(|start| address.starts_with(start));
-    if config.secret.is_empty() && !config.nodes.iter().all(|node| local(&node.peer)) {
-        let peer = &config.nodes[me].peer;
-        tracing::warn!("whoever reaches {peer} can pose as a node: set [cluster] secret_file");
-    }
+    check(&config, me)?;
     prepare_process(config.limits.connections);
     let client = worker::bind(&config.nodes[me].client)?;
     let peer = worker::bind(&config.nodes[me].peer)?;
     let delays = vec![Duration::ZERO; config.nodes.len()];
-    let plan = Plan { config, me, client, peer, delays, controls: None };
+    let admin = config.nodes[me].admin.as_deref().map(worker::bind).transpose()?;
+    let plan = Plan { config, me, client, peer, admin, delays, controls: None };
     worker::run(plan, Ready::MostOrSoon, || println!("ready"), until_signalled())
+}
+
+/// Checks what can be checked of a node before it runs, beyond what its file says: that it is not open to anybody, and its
+/// certificates.
+///
+/// # Errors
+/// What is wrong.
+pub fn check(config: &Config, me: usize) -> Result<(), NodeError> {
+    let node = &config.nodes[me];
+    if let Some(tls) = &config.tls {
+        Tls::load(tls, &node.name).map_err(NodeError::Tls)?;
+    }
+    let nodes_are_known = !config.secret.is_empty() || config.tls.as_ref().is_some_and(|tls| tls.nodes);
+    if let Some(why) = access::exposed(node, &config.users, nodes_are_known) {
+        if config.protected {
+            return Err(NodeError::Exposed { node: node.name.clone(), why });
+        }
+        tracing::warn!("{why}");
+    }
+    Ok(())
 }
 
 /// What `meridian dev` runs.
@@ -142,6 +161,7 @@ impl Embedded {
                     region: Region(region),
                     client: address(&client)?,
                     peer: address(&peer)?,
+                    admin: None,
                     data: options.data.as_ref().map(|path| path.join(&name)),
                     name,
                 });
@@ -164,6 +184,10 @@ impl Embedded {
             clock: meridian_clock::Source::Configured(options.clock_error),
             timeouts: Timeouts::default(),
             limits: Limits::default(),
+            users: Vec::new(),
+            tls: None,
+            // Whether it may be reached from elsewhere says --unprotected.
+            protected: false,
         };
         let controls = Arc::new(Controls::new(&config.regions));
         let plans = sockets
@@ -174,7 +198,7 @@ impl Embedded {
                 let delay = |node: &NodeConfig| one_way(&options.regions, here, node.region);
                 let delays = config.nodes.iter().map(delay).collect();
                 let controls = Some(controls.clone());
-                Plan { config: config.clone(), me, client, peer, delays, controls }
+                Plan { config: config.clone(), me, client, peer, admin: None, delays, controls }
             })
             .collect();
         Ok(Self { plans, controls })

@@ -6,14 +6,14 @@ use crate::frame::{self, Frame, HANDSHAKE_LIMIT, Kind};
 use crate::handshake::{self, Hello, Role, printable};
 use crate::node::{SharedNode, spawn};
 use crate::placement::NodeIndex;
+use crate::tls::{self, Tls};
+use crate::wire::{self, Reader, Stream, TLS_BEGINS, Writer};
 use bytes::{Buf, BytesMut};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
@@ -46,7 +46,11 @@ enum Failure {
 
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
-        Self::Unreachable(error.to_string())
+        match wire::tls_error(&error) {
+            Some(alert @ rustls::Error::AlertReceived(_)) => Self::RefusesUs(tls::explain(alert)),
+            Some(other) => Self::Refused(tls::explain(other)),
+            None => Self::Unreachable(error.to_string()),
+        }
     }
 }
 
@@ -70,7 +74,7 @@ pub(crate) async fn listen(node: SharedNode, listener: TcpListener) {
         let task = {
             let (at, strangers, log) = (node.clone(), strangers.clone(), log.clone());
             let greet = async move {
-                let met = shake_hands(&at, stream, None).await;
+                let met = accept(&at, stream).await;
                 strangers.borrow_mut().retain(|(other, _)| *other != number);
                 match met {
                     Ok(met) => drop(talk(&at, met)),
@@ -131,8 +135,8 @@ pub(crate) async fn dial(node: SharedNode, peer: NodeIndex) {
 /// Another node, made sure of.
 struct Met {
     peer: NodeIndex,
-    reader: OwnedReadHalf,
-    writer: OwnedWriteHalf,
+    reader: Reader,
+    writer: Writer,
     /// What it has already said.
     buffer: BytesMut,
 }
@@ -143,16 +147,46 @@ async fn connect(node: &SharedNode, peer: NodeIndex, address: &str) -> Result<Me
     }
     let stream = timeout(Duration::from_secs(3), TcpStream::connect(address)).await;
     let stream = stream.map_err(|_| Failure::Unreachable("no answer within 3 s".to_owned()))??;
+    stream.set_nodelay(true)?;
+    let secured = node.borrow().tls.as_ref().and_then(Tls::for_nodes);
+    let stream = match secured {
+        None => Stream::plain(stream),
+        Some((_, config)) => {
+            let name = tls::name_of(address).map_err(Failure::Refused)?;
+            within(Stream::dial(stream, config, name)).await?
+        }
+    };
     shake_hands(node, stream, Some(peer)).await
+}
+
+/// Makes sure that whoever has dialled speaks TLS if nodes do, and shows a certificate.
+async fn accept(node: &SharedNode, stream: TcpStream) -> Result<Met, Failure> {
+    stream.set_nodelay(true)?;
+    let secured = node.borrow().tls.as_ref().and_then(Tls::for_nodes);
+    let Some((config, _)) = secured else { return shake_hands(node, Stream::plain(stream), None).await };
+    let mut first = [0];
+    within(stream.peek(&mut first)).await?;
+    if first[0] != TLS_BEGINS {
+        let why = tls::NO_TLS.to_owned();
+        refuse(&mut Stream::plain(stream), &mut BytesMut::new(), &why).await;
+        return Err(Failure::Refused(why));
+    }
+    let stream = within(Stream::accept(stream, config)).await?;
+    shake_hands(node, stream, None).await
+}
+
+/// What must not take longer than shaking hands.
+async fn within<T>(step: impl Future<Output = std::io::Result<T>>) -> Result<T, Failure> {
+    let ended = timeout(HANDSHAKE, step).await;
+    Ok(ended.map_err(|_| Failure::Unreachable("it did not shake hands within 5 s".to_owned()))??)
 }
 
 /// Makes sure of the other side. `expected` is the node that was dialled.
 async fn shake_hands(
     node: &SharedNode,
-    mut stream: TcpStream,
+    mut stream: Stream,
     expected: Option<NodeIndex>,
 ) -> Result<Met, Failure> {
-    stream.set_nodelay(true)?;
     let mut buffer = BytesMut::new();
     match timeout(HANDSHAKE, introduce(node, &mut stream, &mut buffer, expected)).await {
         Ok(Ok(peer)) => {
@@ -160,17 +194,7 @@ async fn shake_hands(
             Ok(Met { peer, reader, writer, buffer })
         }
         Ok(Err(Failure::Refused(why))) => {
-            // It need not listen. If it does, it must not lose the reason because bytes of its own, unread
-            // here, make the system tear the connection down.
-            let part = async {
-                stream.write_all(&handshake::refuse(&why)).await?;
-                stream.shutdown().await?;
-                while stream.read_buf(&mut buffer).await? > 0 {
-                    buffer.clear();
-                }
-                Ok::<(), std::io::Error>(())
-            };
-            drop(timeout(Duration::from_secs(1), part).await);
+            refuse(&mut stream, &mut buffer, &why).await;
             Err(Failure::Refused(why))
         }
         Ok(Err(failure)) => Err(failure),
@@ -178,10 +202,25 @@ async fn shake_hands(
     }
 }
 
+/// Tells the other side why it is refused, and waits a little until it has read that.
+async fn refuse(stream: &mut Stream, buffer: &mut BytesMut, why: &str) {
+    // It need not listen. If it does, it must not lose the reason because bytes of its own, unread
+    // here, make the system tear the connection down.
+    let part = async {
+        stream.write_all(&handshake::refuse(why)).await?;
+        stream.shutdown().await?;
+        while stream.read_buf(buffer).await? > 0 {
+            buffer.clear();
+        }
+        Ok::<(), std::io::Error>(())
+    };
+    drop(timeout(Duration::from_secs(1), part).await);
+}
+
 /// Exchanges the frames of the handshake.
 async fn introduce(
     node: &SharedNode,
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     buffer: &mut BytesMut,
     expected: Option<NodeIndex>,
 ) -> Result<NodeIndex, Failure> {
@@ -210,6 +249,10 @@ async fn introduce(
         if node.core.is_cut(peer) {
             return Err(Failure::Unreachable("the way there is cut".to_owned()));
         }
+        // Of whom was dialled this was seen when it was.
+        if let Some(certificate) = stream.certificate().filter(|_| expected.is_none()) {
+            tls::check_name(&certificate, &node.config.nodes[peer].peer).map_err(Failure::Refused)?;
+        }
         peer
     };
     let role = if expected.is_some() { Role::Dialler } else { Role::Acceptor };
@@ -229,8 +272,13 @@ async fn introduce(
 }
 
 /// Awaits the frame that comes next in a handshake.
-async fn next(stream: &mut TcpStream, buffer: &mut BytesMut, wanted: Kind) -> Result<Vec<u8>, Failure> {
+async fn next(stream: &mut Stream, buffer: &mut BytesMut, wanted: Kind) -> Result<Vec<u8>, Failure> {
     loop {
+        if buffer.first() == Some(&TLS_BEGINS) && buffer.get(1) == Some(&3) && !stream.is_secure() {
+            return Err(Failure::Refused(
+                "it speaks TLS, and this node does not: give all nodes the same [tls]".to_owned(),
+            ));
+        }
         match frame::read(buffer, HANDSHAKE_LIMIT).map_err(Failure::Unreachable)? {
             Some(Frame { kind, content, size }) if kind == wanted => {
                 let content = content.to_vec();
@@ -290,7 +338,7 @@ async fn deliver_later(
     node: SharedNode,
     peer: NodeIndex,
     serial: u64,
-    writer: Rc<OwnedWriteHalf>,
+    writer: Rc<Writer>,
     under_way: Rc<Notify>,
 ) {
     loop {
@@ -312,8 +360,10 @@ async fn deliver_later(
             _ => return,
         };
         let mut rest = bytes.as_slice();
-        while !rest.is_empty() {
-            match writer.try_write(rest) {
+        loop {
+            let wrote = if rest.is_empty() { writer.try_flush().map(|()| 0) } else { writer.try_write(rest) };
+            match wrote {
+                Ok(_) if rest.is_empty() => break,
                 Ok(count) => rest = &rest[count..],
                 Err(e) if e.kind() == ErrorKind::WouldBlock => tokio::select! {
                     _ = writer.writable() => {}
@@ -333,12 +383,12 @@ async fn deliver_later(
 
 /// Logs refusals, and the same one only now and then.
 #[derive(Default)]
-struct RefusalLog {
+pub(crate) struct RefusalLog {
     last: RefCell<Option<(String, Instant)>>,
 }
 
 impl RefusalLog {
-    fn say(&self, who: &str, why: &str) {
+    pub(crate) fn say(&self, who: &str, why: &str) {
         let text = format!("{who}: {why}");
         let mut last = self.last.borrow_mut();
         if last.as_ref().is_none_or(|(said, at)| *said != text || at.elapsed() > SAY_AGAIN) {

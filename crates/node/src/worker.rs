@@ -1,5 +1,6 @@
 //! The loop of a node: one thread, one runtime, the tasks that share the node.
 
+use crate::admin;
 use crate::clients;
 use crate::clock::Clock;
 use crate::config::{Config, Durability};
@@ -10,6 +11,7 @@ use crate::link::{HEARTBEAT, Link};
 use crate::node::{self, Full, Node, SharedNode, spawn};
 use crate::outside::Outside;
 use crate::placement::{NodeIndex, Placement};
+use crate::tls::Tls;
 use crate::transport;
 use meridian_store::{Batch, Log, Options, Stamp, Store, StoreError};
 use rustix::process::{Resource, getrlimit};
@@ -20,7 +22,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::time::{MissedTickBehavior, interval, sleep_until};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
 
 /// Why a node could not start, or had to stop.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +32,17 @@ pub enum NodeError {
     /// There is no such node in the configuration.
     #[error("no [[node]] is called '{0}': choose one of {1}")]
     NoSuchNode(String, String),
+    /// Anybody could use it.
+    #[error("node '{node}' does not start: {why}")]
+    Exposed {
+        /// The node.
+        node: String,
+        /// What is open.
+        why: String,
+    },
+    /// A certificate or a key cannot be used.
+    #[error("[tls]: {0}")]
+    Tls(String),
     /// An address could not be had.
     #[error("cannot listen on {address}: {source}: stop what uses it, or choose another")]
     Listen {
@@ -67,6 +81,8 @@ pub(crate) struct Plan {
     pub(crate) me: NodeIndex,
     pub(crate) client: TcpListener,
     pub(crate) peer: TcpListener,
+    /// Where it tells of itself, if anywhere.
+    pub(crate) admin: Option<TcpListener>,
     /// The emulated distance to each node, one way.
     pub(crate) delays: Vec<Duration>,
     pub(crate) controls: Option<Arc<Controls>>,
@@ -83,6 +99,9 @@ pub(crate) enum Ready {
 
 /// How long a node awaits others before it says that it serves.
 const SOON: Duration = Duration::from_secs(2);
+
+/// How often a node looks whether its certificates have changed.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Open files that clients must leave to other nodes, the log and the runtime.
 const FILES_KEPT: usize = 64;
@@ -114,7 +133,7 @@ pub(crate) fn run(
         .build_local(LocalOptions::default())
         .map_err(|source| NodeError::System { what: "start a runtime", source })?;
     runtime.block_on(async {
-        let Plan { config, me, client, peer, delays, controls } = plan;
+        let Plan { config, me, client, peer, admin, delays, controls } = plan;
         let listener = |listener| {
             tokio::net::TcpListener::from_std(listener)
                 .map_err(|source| NodeError::System { what: "watch a listening socket", source })
@@ -122,6 +141,7 @@ pub(crate) fn run(
         let (client, peer) = (listener(client)?, listener(peer)?);
         let durability = config.durability;
         let region = config.nodes[me].region;
+        let is_embedded = controls.is_some();
         let node = Rc::new(RefCell::new(make(config, me, &delays, controls.clone())?));
         spawn(&node, flush(node.clone()));
         spawn(&node, alarms(node.clone()));
@@ -138,6 +158,14 @@ pub(crate) fn run(
                     controls.hold_while_paused(region);
                 }
             });
+        }
+        if !is_embedded {
+            spawn(&node, reloads(node.clone()));
+        }
+        if let Some(listener) = admin {
+            let questions = admin::serve(listener)
+                .map_err(|source| NodeError::System { what: "serve metrics and health", source })?;
+            spawn(&node, admin::answer(node.clone(), questions));
         }
         spawn(&node, transport::listen(node.clone(), peer));
         let nodes = node.borrow().config.nodes.len();
@@ -192,7 +220,11 @@ fn make(
     let placement = Placement::new(&config);
     let outside = Outside::new(clock, me, incarnation, placement, links, batch);
     let core = Core::new(&config, outside, store.as_deref(), controls)?;
-    Ok(Node::new(config, core, store, life)?)
+    let tls = config.tls.as_ref().map(|tls| Tls::load(tls, &config.nodes[me].name)).transpose();
+    let tls = tls.map_err(NodeError::Tls)?;
+    let mut node = Node::new(config, core, store, life)?;
+    node.tls = tls;
+    Ok(node)
 }
 
 /// Serves no more clients than there can be open files: a node without any left cannot meet others or write its
@@ -298,6 +330,23 @@ async fn ticks(node: SharedNode) {
     loop {
         ticks.tick().await;
         node.borrow_mut().tick();
+    }
+}
+
+/// Reads certificates again at SIGHUP, and when they have changed.
+async fn reloads(node: SharedNode) {
+    let mut hangups = signal(SignalKind::hangup()).ok();
+    loop {
+        let hangup = async {
+            match &mut hangups {
+                Some(hangups) => hangups.recv().await.is_some(),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            told = hangup => node.borrow_mut().reload(told),
+            () = sleep(LOOK_AGAIN) => node.borrow_mut().reload(false),
+        }
     }
 }
 

@@ -218,12 +218,8 @@ const REGIONS: [&str; 3] = ["ca", "va", "ir"];
 impl Cluster {
     /// Writes the configuration and starts all nodes.
     pub(crate) fn start(plan: Plan) -> Self {
-        let count = 3 * plan.nodes_per_region;
-        let directory = TempDir::new().expect("a directory for the test's files");
-        let mut cluster = Self { directory, nodes: Vec::new(), first_port: ports(2 * count), plan };
-        std::fs::write(cluster.config(), cluster.toml()).expect("the configuration is written");
-        cluster.nodes.extend((0..count).map(|_| None));
-        cluster.start_nodes(0..count);
+        let mut cluster = Self::prepare(plan, |_| ());
+        cluster.start_nodes(0..3 * plan.nodes_per_region);
         cluster
     }
 
@@ -299,6 +295,26 @@ impl Cluster {
     pub(crate) fn spawn_with(&self, index: u16, config: &Path) -> Process {
         let config = config.display().to_string();
         Process::start(&["serve", "--config", &config, "--node", &self.name(index)])
+    }
+
+    /// The configuration with something of it replaced, in a file of its own.
+    pub(crate) fn altered(&self, what: &str, by: &str) -> std::path::PathBuf {
+        let text = self.toml();
+        assert!(text.contains(what), "{what} in {text}");
+        let path = self.directory.path().join("altered.toml");
+        std::fs::write(&path, text.replace(what, by)).expect("the configuration is written");
+        path
+    }
+
+    /// Writes the configuration and starts nothing. `prepare` may put more files into its directory.
+    pub(crate) fn prepare(plan: Plan, prepare: impl FnOnce(&Path)) -> Self {
+        let count = 3 * plan.nodes_per_region;
+        let directory = TempDir::new().expect("a directory for the test's files");
+        let mut cluster = Self { directory, nodes: Vec::new(), first_port: ports(2 * count), plan };
+        std::fs::write(cluster.config(), cluster.toml()).expect("the configuration is written");
+        prepare(cluster.directory.path());
+        cluster.nodes.extend((0..count).map(|_| None));
+        cluster
     }
 
     /// Starts nodes and waits until all of them are ready.

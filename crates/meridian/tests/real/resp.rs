@@ -41,8 +41,13 @@ impl Value {
 
 /// One connection.
 pub(crate) struct Client {
-    reader: BufReader<TcpStream>,
+    reader: BufReader<Box<dyn Stream>>,
 }
+
+/// What a connection goes over.
+pub(crate) trait Stream: Read + Write + Send {}
+
+impl<S: Read + Write + Send> Stream for S {}
 
 impl Client {
     /// Connects to a port on loopback.
@@ -50,7 +55,12 @@ impl Client {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-        Ok(Self { reader: BufReader::new(stream) })
+        Ok(Self::over(stream))
+    }
+
+    /// Speaks over a connection that stands.
+    pub(crate) fn over(stream: impl Stream + 'static) -> Self {
+        Self { reader: BufReader::new(Box::new(stream)) }
     }
 
     /// Connects; the server must be there.

@@ -3,9 +3,12 @@
 //! Every node of a cluster reads the same file. What all must agree on goes into [`Config::hash`], which nodes
 //! compare when they meet.
 
+pub(crate) mod access;
 mod reader;
 mod sections;
 pub mod units;
+
+pub use access::is_local;
 
 use meridian_clock::Source;
 use meridian_protocol::multipaxos::log::LogSettings;
@@ -40,6 +43,58 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// What a node refuses to exceed.
     pub limits: Limits,
+    /// The users that it begins with, beside the default one.
+    pub users: Vec<UserConfig>,
+    /// With which certificates connections are encrypted, if they are.
+    pub tls: Option<TlsConfig>,
+    /// Whether a node that anybody could use refuses to run.
+    pub protected: bool,
+}
+
+/// How connections are encrypted. In paths `{node}` stands for the node's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsConfig {
+    /// What the node shows: its certificate, and those between it and the authority's.
+    pub certificate: PathBuf,
+    /// The certificate's private key.
+    pub key: PathBuf,
+    /// Who signs the nodes' certificates; needed where nodes meet with TLS.
+    pub ca: Option<PathBuf>,
+    /// Who signs the clients' certificates, if they must show one.
+    pub client_ca: Option<PathBuf>,
+    /// Whether clients speak TLS.
+    pub clients: bool,
+    /// Whether nodes do among themselves.
+    pub nodes: bool,
+}
+
+impl TlsConfig {
+    /// The same with the paths of one node.
+    pub(crate) fn of_node(&self, node: &str) -> Self {
+        let of = |path: &PathBuf| PathBuf::from(path.to_string_lossy().replace("{node}", node));
+        Self {
+            certificate: of(&self.certificate),
+            key: of(&self.key),
+            ca: self.ca.as_ref().map(of),
+            client_ca: self.client_ca.as_ref().map(of),
+            ..*self
+        }
+    }
+}
+
+/// A user, as a node begins with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserConfig {
+    /// Its name.
+    pub name: String,
+    /// Its rules, as of `ACL SETUSER`, without a password but for its hash.
+    pub rules: Vec<String>,
+}
+
+impl UserConfig {
+    pub(crate) fn named(&self) -> (&str, &[String]) {
+        (&self.name, &self.rules)
+    }
 }
 
 /// One process.
@@ -53,6 +108,8 @@ pub struct NodeConfig {
     pub client: String,
     /// Where it meets other nodes.
     pub peer: String,
+    /// Where it tells operators and their tools of itself, if anywhere.
+    pub admin: Option<String>,
     /// Where it keeps its records; needed unless they are kept in memory.
     pub data: Option<PathBuf>,
 }
@@ -200,11 +257,25 @@ pub struct Limits {
     pub connections: usize,
     /// Bytes waiting for another node above which messages to it are dropped; it is asked again later.
     pub peer_buffer: usize,
+    /// Bytes that wait in all clients' connections together, above which the largest are ended; 0 is no limit.
+    pub client_buffers: u64,
+    /// After how long a client that takes none of its answers is ended.
+    pub stall: Duration,
+    /// How long a client may take to say who it is, where it must.
+    pub authentication: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { value: 8 << 20, maxmemory: 0, connections: 10_000, peer_buffer: 64 << 20 }
+        Self {
+            value: 8 << 20,
+            maxmemory: 0,
+            connections: 10_000,
+            peer_buffer: 64 << 20,
+            client_buffers: 1 << 30,
+            stall: Duration::from_mins(1),
+            authentication: Duration::from_mins(1),
+        }
     }
 }
 

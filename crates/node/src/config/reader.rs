@@ -69,6 +69,11 @@ impl<'t, 'i> Section<'t, 'i> {
         }
     }
 
+    /// A section of this one, if it is there.
+    pub(super) fn optional_table(&mut self, faults: &mut Faults<'_>, name: &str) -> Option<Section<'t, 'i>> {
+        self.entries.contains_key(name).then(|| self.table(faults, name))
+    }
+
     /// Repeated sections of this one: `[[name]]`.
     pub(super) fn tables(&mut self, faults: &mut Faults<'_>, name: &str) -> Vec<Section<'t, 'i>> {
         let title = format!("[[{name}]]");

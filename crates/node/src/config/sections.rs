@@ -1,5 +1,6 @@
 //! The sections of `cluster.toml`: what each may say, and what must not stand together.
 
+use super::access;
 use super::reader::{At, Faults, Section, integer, string};
 use super::{Config, Durability, KeyspaceConfig, Limits, NodeConfig, Scope, Timeouts, units};
 use meridian_clock::Source;
@@ -30,8 +31,28 @@ pub(super) fn read_config(document: &DeTable<'_>, directory: &Path, faults: &mut
     let keyspaces = read_keyspaces(keyspaces, &regions, clock != Source::None, faults);
     let timeouts = read_timeouts(root.table(faults, "timeouts"), clock != Source::None, faults);
     let limits = read_limits(root.table(faults, "limits"), faults);
-    root.finish(faults, "[cluster], [[node]], [[keyspace]], [durability], [clock], [timeouts] and [limits]");
-    Config { cluster, secret, regions, nodes, keyspaces, durability: mode, clock, timeouts, limits }
+    let users = root.tables(faults, "user");
+    let users = access::read_users(users, &keyspaces, directory, faults);
+    let tls = access::read_tls(&mut root, directory, faults);
+    let protected = access::read_security(root.table(faults, "security"), faults);
+    root.finish(
+        faults,
+        "[cluster], [[node]], [[keyspace]], [durability], [clock], [timeouts], [limits], [[user]], [tls] and [security]",
+    );
+    Config {
+        cluster,
+        secret,
+        regions,
+        nodes,
+        keyspaces,
+        durability: mode,
+        clock,
+        timeouts,
+        limits,
+        users,
+        tls,
+        protected,
+    }
 }
 
 fn read_cluster(
@@ -98,12 +119,13 @@ fn read_nodes(
         let region = section.required(faults, "region", name);
         let client = section.required(faults, "client", address);
         let peer = section.required(faults, "peer", address);
+        let admin = section.optional(faults, "admin", address);
         let data = section.optional(faults, "data", string);
         if data.is_none() && durability != Durability::Memory {
             faults.add(section.at, "[[node]] has no 'data', the directory for its records");
         }
-        section.finish(faults, "name, region, client, peer and data");
-        for address in [&client, &peer].into_iter().flatten() {
+        section.finish(faults, "name, region, client, peer, admin and data");
+        for address in [&client, &peer, &admin].into_iter().flatten() {
             if addresses.contains(&address.value) {
                 faults.add(address.at, format!("{} is used twice", address.value));
             }
@@ -121,7 +143,8 @@ fn read_nodes(
         });
         let data = data.map(|data| directory.join(data.value));
         let (client, peer) = (client.value, peer.value);
-        nodes.push(NodeConfig { name: node.value, region: Region(index as u8), client, peer, data });
+        let (admin, region) = (admin.map(|admin| admin.value), Region(index as u8));
+        nodes.push(NodeConfig { name: node.value, region, client, peer, admin, data });
     }
     if nodes.len() == count && (regions.len() > 63 || (count > 0 && regions.len().is_multiple_of(2))) {
         faults.add(first, format!("{} regions: their number must be odd and below 64", regions.len()));
@@ -338,18 +361,25 @@ fn read_limits(mut section: Section<'_, '_>, faults: &mut Faults<'_>) -> Limits 
         };
         section.optional(faults, key, read).map_or(standard, |found| found.value)
     };
-    let limits = Limits {
-        value: read("value", 1 << 10, 32 << 20, standard.value),
-        maxmemory: read("maxmemory", 0, u64::MAX, standard.maxmemory),
-        connections: read("connections", 1, 1 << 20, standard.connections as u64) as usize,
-        peer_buffer: read("peer_buffer", 1 << 20, 1 << 40, standard.peer_buffer as u64) as usize,
+    let value = read("value", 1 << 10, 32 << 20, standard.value);
+    let maxmemory = read("maxmemory", 0, u64::MAX, standard.maxmemory);
+    let connections = read("connections", 1, 1 << 20, standard.connections as u64) as usize;
+    let peer_buffer = read("peer_buffer", 1 << 20, 1 << 40, standard.peer_buffer as u64) as usize;
+    let client_buffers = read("client_buffers", 0, 1 << 50, standard.client_buffers);
+    let mut span = |key: &str, standard: Duration| {
+        section.optional(faults, key, duration).map_or(standard, |found| found.value)
     };
-    section.finish(faults, "value, maxmemory, connections and peer_buffer");
-    limits
+    let stall = span("stall", standard.stall);
+    let authentication = span("authentication", standard.authentication);
+    section.finish(
+        faults,
+        "value, maxmemory, connections, peer_buffer, client_buffers, stall and authentication",
+    );
+    Limits { value, maxmemory, connections, peer_buffer, client_buffers, stall, authentication }
 }
 
 /// A name that can stand in messages, files and commands.
-fn name(value: &DeValue<'_>) -> Result<String, String> {
+pub(super) fn name(value: &DeValue<'_>) -> Result<String, String> {
     let name = string(value)?;
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if (1..=64).contains(&name.len()) && name.chars().all(fine) {

@@ -18,6 +18,8 @@ pub const SKIPPED_MAX: usize = 512 * 1024 * 1024;
 pub const INLINE_MAX: usize = 64 * 1024;
 /// The most bytes that the line with a count or length may have; the longest good one has nine.
 const HEADER_MAX: usize = 64;
+/// The most words, and the longest string, of a client that has not said who it is: it must not fill memory.
+const STRANGER: (usize, usize) = (10, 16_384);
 
 /// Finds one command after the other. The command stays in the buffer until it has been carried out; then its
 /// bytes are dropped and [`Parser::next`] looks for another.
@@ -33,6 +35,8 @@ pub struct Parser {
     line: Option<Vec<u8>>,
     /// The command is too long: its words are passed over.
     oversize: Option<Oversize>,
+    /// The client has not said who it is.
+    stranger: bool,
 }
 
 /// How a command is too long.
@@ -97,6 +101,11 @@ impl Parser {
         }
     }
 
+    /// Says whether the client has not yet said who it is: then its commands must be short.
+    pub fn expect_stranger(&mut self, stranger: bool) {
+        self.stranger = stranger;
+    }
+
     /// The words of the complete command at the start of `input`.
     pub fn args<'a>(&'a self, input: &'a [u8]) -> Args<'a> {
         Args { buffer: self.line.as_deref().unwrap_or(input), spans: &self.spans }
@@ -142,6 +151,9 @@ impl Parser {
             return Ok(false);
         };
         let count = match number {
+            Some(count) if self.stranger && count > STRANGER.0 as i64 => {
+                return Err(error("unauthenticated multibulk length"));
+            }
             Some(count) if count <= ARGS_MAX as i64 => count.max(0) as usize,
             _ => return Err(error("invalid multibulk length")),
         };
@@ -165,6 +177,9 @@ impl Parser {
             return Ok(false);
         };
         let length = match number.map(usize::try_from) {
+            Some(Ok(length)) if self.stranger && length > STRANGER.1 => {
+                return Err(error("unauthenticated bulk length"));
+            }
             Some(Ok(length)) if length <= SKIPPED_MAX.max(bulk_max) => length,
             _ => return Err(error("invalid bulk length")),
         };

@@ -60,6 +60,14 @@ pub enum Each {
 #[expect(missing_docs, reason = "the entries of the table say what each does")]
 pub enum Own {
     Abort,
+    AclCat,
+    AclDelUser,
+    AclGenPass,
+    AclGetUser,
+    AclList,
+    AclSetUser,
+    AclUsers,
+    AclWhoAmI,
     Auth,
     Begin,
     ClientGetName,
@@ -152,9 +160,12 @@ pub const MEMORY: u16 = 1 << 2;
 pub const ADMIN: u16 = 1 << 3;
 const LOADING: u16 = 1 << 4;
 const STALE: u16 = 1 << 5;
-const FAST: u16 = 1 << 6;
-const NO_AUTH: u16 = 1 << 7;
-const BLOCKING: u16 = 1 << 8;
+/// The command takes constant time.
+pub const FAST: u16 = 1 << 6;
+/// The command is served to clients that have not said who they are.
+pub const NO_AUTH: u16 = 1 << 7;
+/// The command may wait for items.
+pub const BLOCKING: u16 = 1 << 8;
 
 impl Entry {
     /// Whether it may have so many words.
@@ -173,30 +184,6 @@ impl Entry {
         FLAGS.iter().enumerate().filter(|(bit, _)| self.flags >> bit & 1 == 1).map(|(_, name)| *name)
     }
 
-    /// Its categories, as `ACL` names them.
-    pub fn categories(&self) -> Vec<&'static str> {
-        let group = match self.group {
-            "string" => "@string",
-            "list" => "@list",
-            "hash" => "@hash",
-            "connection" => "@connection",
-            "transactions" => "@transaction",
-            "generic" => "@keyspace",
-            _ => "@admin",
-        };
-        let speed = if self.is(FAST) { "@fast" } else { "@slow" };
-        let access = [(WRITE, "@write"), (READ, "@read")];
-        let access = access.into_iter().filter(|(flag, _)| self.is(*flag)).map(|(_, name)| name);
-        let mut all: Vec<_> = access.chain([group, speed]).collect();
-        if self.is(ADMIN) {
-            all.push("@dangerous");
-        }
-        if self.is(BLOCKING) {
-            all.push("@blocking");
-        }
-        all
-    }
-
     /// The entry that the words mean: a sub-command's where there are some.
     pub fn resolve(&'static self, args: Args<'_>) -> Option<&'static Entry> {
         let Some(word) = args.get(1).filter(|_| !self.subcommands.is_empty()) else { return Some(self) };
@@ -211,14 +198,19 @@ impl Entry {
 
 /// The command of that name, in letters of any case.
 pub fn find(name: &[u8]) -> Option<&'static Entry> {
+    index_of(name).map(|index| &TABLE[index])
+}
+
+/// Its place in the table.
+pub fn index_of(name: &[u8]) -> Option<usize> {
     let mut slot = hash(name);
     loop {
         match INDEX[slot] {
             0 => return None,
             found => {
-                let entry = &TABLE[usize::from(found) - 1];
-                if entry.name.as_bytes().eq_ignore_ascii_case(name) {
-                    return Some(entry);
+                let index = usize::from(found) - 1;
+                if TABLE[index].name.as_bytes().eq_ignore_ascii_case(name) {
+                    return Some(index);
                 }
             }
         }
@@ -328,7 +320,7 @@ const fn with(mut entry: Entry, subcommands: &'static [Entry]) -> Entry {
 const ANY: u16 = LOADING | STALE;
 
 #[rustfmt::skip]
-const ENTRIES: [Entry; 94] = [
+const ENTRIES: [Entry; 95] = [
     // Strings.
     key("get", 2, READ | FAST, "string", "1.0.0", "Returns the string value of a key.", strings::get),
     key("set", -3, WRITE | MEMORY, "string", "1.0.0", "Sets the string value of a key, ignoring its type; a blind write unless an option depends on the old value.", strings::set),
@@ -421,6 +413,17 @@ const ENTRIES: [Entry; 94] = [
         own("client|help", 2, ANY, "connection", "5.0.0", "Returns helpful text about the different subcommands.", Own::Help),
     ]),
     // The node.
+    with(own("acl", -2, 0, "server", "6.0.0", "A container for access list control commands.", Own::Container), &[
+        own("acl|cat", -2, ANY, "server", "6.0.0", "Lists the ACL categories, or the commands inside a category.", Own::AclCat),
+        own("acl|deluser", -3, ANY | ADMIN, "server", "6.0.0", "Deletes ACL users, and terminates their connections.", Own::AclDelUser),
+        own("acl|genpass", -2, ANY, "server", "6.0.0", "Generates a pseudorandom, secure password that can be used to identify ACL users.", Own::AclGenPass),
+        own("acl|getuser", 3, ANY | ADMIN, "server", "6.0.0", "Lists the ACL rules of a user.", Own::AclGetUser),
+        own("acl|list", 2, ANY | ADMIN, "server", "6.0.0", "Dumps the effective rules in ACL file format.", Own::AclList),
+        own("acl|setuser", -3, ANY | ADMIN, "server", "6.0.0", "Creates and modifies an ACL user and its rules.", Own::AclSetUser),
+        own("acl|users", 2, ANY | ADMIN, "server", "6.0.0", "Lists all ACL users.", Own::AclUsers),
+        own("acl|whoami", 2, ANY, "server", "6.0.0", "Returns the authenticated username of the current connection.", Own::AclWhoAmI),
+        own("acl|help", 2, ANY, "server", "6.0.0", "Returns helpful text about the different subcommands.", Own::Help),
+    ]),
     with(own("command", -1, ANY, "server", "2.8.13", "Returns detailed information about all commands.", Own::Command), &[
         own("command|count", 2, ANY, "server", "2.8.13", "Returns a count of commands.", Own::CommandCount),
         own("command|docs", -2, ANY, "server", "7.0.0", "Returns documentary information about one, multiple or all commands.", Own::CommandDocs),
@@ -429,12 +432,12 @@ const ENTRIES: [Entry; 94] = [
         own("command|list", -2, ANY, "server", "7.0.0", "Returns a list of command names.", Own::CommandList),
         own("command|help", 2, ANY, "server", "5.0.0", "Returns helpful text about the different subcommands.", Own::Help),
     ]),
-    with(own("config", -2, ADMIN, "server", "2.0.0", "A container for server configuration commands.", Own::Container), &[
+    with(own("config", -2, 0, "server", "2.0.0", "A container for server configuration commands.", Own::Container), &[
         own("config|get", -3, ANY | ADMIN, "server", "2.0.0", "Returns the effective values of configuration parameters.", Own::ConfigGet),
         own("config|set", -4, ANY | ADMIN, "server", "2.0.0", "Sets configuration parameters in-flight.", Own::ConfigSet),
         own("config|help", 2, ANY, "server", "5.0.0", "Returns helpful text about the different subcommands.", Own::Help),
     ]),
-    with(own("slowlog", -2, ADMIN, "server", "2.2.12", "A container for slow log commands.", Own::Container), &[
+    with(own("slowlog", -2, 0, "server", "2.2.12", "A container for slow log commands.", Own::Container), &[
         own("slowlog|get", -2, ANY | ADMIN, "server", "2.2.12", "Returns the slow log's entries.", Own::SlowLogGet),
         own("slowlog|len", 2, ANY | ADMIN, "server", "2.2.12", "Returns the number of entries in the slow log.", Own::SlowLogLen),
         own("slowlog|reset", 2, ANY | ADMIN, "server", "2.2.12", "Clears all entries from the slow log.", Own::SlowLogReset),
@@ -449,7 +452,7 @@ const ENTRIES: [Entry; 94] = [
     own("meridian.enter", 1, 0, "meridian", "0.1.0", "Tells that the session comes from a service elsewhere: what it reads next is not older than now.", Own::Enter),
     own("meridian.status", 1, ANY, "meridian", "0.1.0", "Returns the state of the node and its replicas.", Own::Status),
     own("meridian.cost", 1, ANY | FAST, "meridian", "0.1.0", "Returns what the session's last operation cost.", Own::LastCost),
-    with(own("meridian.dev", -2, ADMIN, "meridian", "0.1.0", "A container for faults in an emulated wide area.", Own::Container), &[
+    with(own("meridian.dev", -2, 0, "meridian", "0.1.0", "A container for faults in an emulated wide area.", Own::Container), &[
         own("meridian.dev|cut", 4, ADMIN, "meridian", "0.1.0", "Loses all messages between two regions.", Own::DevCut),
         own("meridian.dev|heal", 2, ADMIN, "meridian", "0.1.0", "Mends all cuts.", Own::DevHeal),
         own("meridian.dev|pause", 3, ADMIN, "meridian", "0.1.0", "Stops the replicas of a region.", Own::DevPause),

@@ -18,7 +18,18 @@ impl State {
     pub(super) fn on_own(&mut self, entry: &'static Entry, own: Own, args: Args<'_>, host: &mut impl Host) {
         match own {
             Own::Abort => self.on_abort(host),
-            Own::Auth => self.on_auth(args),
+            Own::AclCat => self.on_acl_cat(args),
+            Own::AclDelUser => self.on_acl_delete(args, host),
+            Own::AclGenPass => self.on_acl_generate(args),
+            Own::AclGetUser => self.on_acl_get(args, host),
+            Own::AclList => self.on_acl_list(host),
+            Own::AclSetUser => self.on_acl_set(args, host),
+            Own::AclUsers => self.on_acl_users(host),
+            Own::AclWhoAmI => {
+                let name = self.user.name().clone();
+                self.reply().bulk(&name);
+            }
+            Own::Auth => self.on_auth(args, host),
             Own::Begin => self.on_begin(args, host),
             Own::ClientGetName => self.on_client_get_name(host),
             Own::ClientId => {
@@ -102,10 +113,7 @@ impl State {
         let Ok(number) = int(&args[1]) else { return self.error(&NOT_AN_INTEGER) };
         let found = host.keyspaces().iter().position(|keyspace| i64::from(keyspace.number) == number);
         match found {
-            Some(index) => {
-                self.use_keyspace(index, host);
-                self.reply().ok();
-            }
+            Some(index) => self.move_to(index, host),
             None => self.error("ERR DB index is out of range"),
         }
     }
@@ -117,25 +125,19 @@ impl State {
         self.update(host, |info| info.keyspace = number);
     }
 
-    /// `AUTH [user] password`: there are no users but the default one, which needs no password.
-    fn on_auth(&mut self, args: Args<'_>) {
-        match args.len() {
-            2 => self.error(
-                "ERR AUTH <password> called without any password configured for the default user. \
-                 Are you sure your configuration is correct?",
-            ),
-            3 if is_default_user(&args[1]) => self.reply().ok(),
-            3 => self.error(WRONG_PASSWORD),
-            _ => self.error(&SYNTAX),
-        }
-    }
-
     /// `HELLO [version [AUTH user password] [SETNAME name]]`.
     fn on_hello(&mut self, args: Args<'_>, host: &mut impl Host) {
         let hello = match hello_options(args) {
             Ok(hello) => hello,
             Err(refusal) => return self.error(&refusal),
         };
+        let shown = hello.auth.map_or(Ok(()), |(name, password)| self.show(name, password, host));
+        if let Err(refusal) = shown {
+            return self.error(&refusal);
+        }
+        if !self.is_known(host) {
+            return self.error(HELLO_UNKNOWN);
+        }
         if let Some(protocol) = hello.protocol {
             self.protocol = protocol;
         }
@@ -179,6 +181,8 @@ impl State {
             info.watching = false;
             info.protocol = 2;
         });
+        self.user = host.shared().users.newcomer();
+        self.begin_as_user(host);
         self.reply().simple("RESET");
     }
 
@@ -234,19 +238,19 @@ impl State {
     }
 }
 
-const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+const HELLO_UNKNOWN: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
+                             <user> <pass> option can be used to authenticate the client and select the RESP protocol \
+                             version at the same time";
 
-fn is_default_user(name: &[u8]) -> bool {
-    name == b"default"
-}
-
-struct Hello {
+struct Hello<'a> {
     protocol: Option<Protocol>,
     name: Option<Bytes>,
+    /// A user's name and password.
+    auth: Option<(&'a [u8], &'a [u8])>,
 }
 
-fn hello_options(args: Args<'_>) -> Result<Hello, Refusal> {
-    let mut hello = Hello { protocol: None, name: None };
+fn hello_options(args: Args<'_>) -> Result<Hello<'_>, Refusal> {
+    let mut hello = Hello { protocol: None, name: None, auth: None };
     let Some(version) = args.get(1) else { return Ok(hello) };
     let version = int(version).map_err(|_| "ERR Protocol version is not an integer or out of range")?;
     hello.protocol = Some(match version {
@@ -258,9 +262,7 @@ fn hello_options(args: Args<'_>) -> Result<Hello, Refusal> {
     while let Some(option) = args.get(index) {
         let more = args.len() - index - 1;
         if option.eq_ignore_ascii_case(b"auth") && more >= 2 {
-            if !is_default_user(&args[index + 1]) {
-                return Err(WRONG_PASSWORD.into());
-            }
+            hello.auth = args.get(index + 1).zip(args.get(index + 2));
             index += 3;
         } else if option.eq_ignore_ascii_case(b"setname") && more >= 1 {
             hello.name = Some(client_name(&args[index + 1])?);
@@ -316,7 +318,7 @@ fn describe(info: &ClientInfo, now: Micros, text: &mut String) {
     let _ = writeln!(
         text,
         "id={} addr={} laddr={} name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 multi={} \
-         watch={watch} cmd={} user=default resp={} lib-name={} lib-ver={}",
+         watch={watch} cmd={} user={} resp={} lib-name={} lib-ver={}",
         info.id.serial,
         info.peer,
         info.local,
@@ -326,6 +328,7 @@ fn describe(info: &ClientInfo, now: Micros, text: &mut String) {
         info.keyspace,
         info.queued,
         info.command,
+        String::from_utf8_lossy(&info.user),
         info.protocol,
         String::from_utf8_lossy(&info.library),
         String::from_utf8_lossy(&info.library_version),

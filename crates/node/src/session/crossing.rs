@@ -195,7 +195,7 @@ fn reason(keyspace: &KeyspaceInfo) -> &'static str {
 }
 
 /// Whether a command acts on keys, or may.
-fn operates(entry: &Entry, args: Args<'_>) -> bool {
+pub(super) fn operates(entry: &Entry, args: Args<'_>) -> bool {
     match entry.kind {
         Kind::Key(_) | Kind::Each(_) | Kind::Take(_) => true,
         // With fewer words it only says what others ask for.

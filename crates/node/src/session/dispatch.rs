@@ -18,7 +18,7 @@ impl State {
         if args.is_empty() {
             return;
         }
-        let entry = match check(args, host) {
+        let entry = match self.check(args, host) {
             Ok(entry) => entry,
             Err(refusal) => return self.reject(&refusal),
         };
@@ -38,6 +38,23 @@ impl State {
         if !self.crosses(entry, args, host) {
             self.carry_out(entry, args, host);
         }
+    }
+
+    /// Finds the command and checks what can be checked before it is looked at.
+    pub(super) fn check(&mut self, args: Args<'_>, host: &mut impl Host) -> Result<&'static Entry, String> {
+        let container = table::find(&args[0]).ok_or_else(|| unknown_command(args))?;
+        let entry = container.resolve(args).ok_or_else(|| unknown_subcommand(args))?;
+        if !entry.accepts(args.len()) {
+            return Err(wrong_arity(entry.name).into_owned());
+        }
+        if !self.user.is_unrestricted() {
+            self.permit(entry, args, host)?;
+        }
+        let limit = host.shared().tunables.maxmemory;
+        if limit > 0 && entry.is(table::MEMORY) && host.used_memory() > limit {
+            return Err(OUT_OF_MEMORY.to_owned());
+        }
+        Ok(entry)
     }
 
     /// Does what the command says, as nothing stands before it any more.
@@ -168,20 +185,6 @@ fn ends_or_breaks_multi(entry: &Entry) -> bool {
         entry.kind,
         Kind::Own(Own::Exec | Own::Discard | Own::Multi | Own::Watch | Own::Quit | Own::Reset)
     )
-}
-
-/// Finds the command and checks what can be checked before it is looked at.
-pub(super) fn check(args: Args<'_>, host: &mut impl Host) -> Result<&'static Entry, String> {
-    let container = table::find(&args[0]).ok_or_else(|| unknown_command(args))?;
-    let entry = container.resolve(args).ok_or_else(|| unknown_subcommand(args))?;
-    if !entry.accepts(args.len()) {
-        return Err(wrong_arity(entry.name).into_owned());
-    }
-    let limit = host.shared().tunables.maxmemory;
-    if limit > 0 && entry.is(table::MEMORY) && host.used_memory() > limit {
-        return Err(OUT_OF_MEMORY.to_owned());
-    }
-    Ok(entry)
 }
 
 /// What is answered to a command that may need more memory, when there is none.

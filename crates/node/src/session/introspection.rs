@@ -63,8 +63,9 @@ impl State {
             [filter, kind, category]
                 if filter.eq_ignore_ascii_case(b"filterby") && kind.eq_ignore_ascii_case(b"aclcat") =>
             {
-                let category = [b"@", category.to_ascii_lowercase().as_slice()].concat();
-                let has = |entry: &&Entry| entry.categories().iter().any(|has| has.as_bytes() == category);
+                let category = String::from_utf8_lossy(category).to_ascii_lowercase();
+                // What is no category has no commands.
+                let has = |entry: &&Entry| entry.categories().any(|has| has == category);
                 return list(&mut self.reply(), table::all().iter().filter(has).collect());
             }
             _ => return self.error(&SYNTAX),
@@ -138,10 +139,10 @@ fn info(to: &mut Encoder<'_>, entry: &Entry) {
     for number in [entry.keys.first, entry.keys.last, entry.keys.step] {
         to.int(i64::from(number));
     }
-    let categories = entry.categories();
+    let categories: Vec<_> = entry.categories().collect();
     to.set(categories.len());
     for name in categories {
-        to.simple(name);
+        to.simple(&format!("@{name}"));
     }
     // Tips and key specifications: none.
     to.array(0);

@@ -17,11 +17,13 @@ mod queue;
 mod server;
 pub mod shared;
 mod transaction;
+mod users;
 mod walk;
 
 pub use host::{Dev, Facts, Host, KeyspaceInfo, SessionId};
 pub use shared::{ClientInfo, Clients, Counters, Shared, SlowEntry, SlowLog, Tunables};
 
+use crate::acl::User;
 use crate::resp::encode::{Encoder, Protocol};
 use crate::resp::parse::{Parser, ProtocolError};
 use bytes::{Buf, Bytes, BytesMut};
@@ -31,6 +33,7 @@ use meridian_protocol::compose;
 use meridian_protocol::machine::{Completion, Cost, Level, Request, RequestId};
 use open::Open;
 use prefix::{Levels, Once};
+use std::rc::Rc;
 use transaction::{Multi, Watched};
 
 /// One client's connection.
@@ -49,6 +52,8 @@ pub struct Session {
 #[derive(Debug)]
 struct State {
     id: SessionId,
+    /// Who the client is, as it has shown.
+    user: Rc<User>,
     output: BytesMut,
     /// How long the output was at most since its buffer was made.
     output_peak: usize,
@@ -103,12 +108,14 @@ impl Session {
         let now = host.now().monotonic;
         let number = host.keyspaces()[0].number;
         let shared = host.shared();
+        let user = shared.users.newcomer();
         shared.counters.connections += 1;
         shared.clients.insert(ClientInfo {
             id,
             peer,
             local,
             name: Bytes::new(),
+            user: crate::acl::DEFAULT_USER.into(),
             library: Bytes::new(),
             library_version: Bytes::new(),
             connected: now,
@@ -120,8 +127,9 @@ impl Session {
             blocked: None,
             protocol: 2,
         });
-        let state = State {
+        let mut state = State {
             id,
+            user,
             output: BytesMut::new(),
             output_peak: 0,
             protocol: Protocol::Resp2,
@@ -141,6 +149,7 @@ impl Session {
             errors: 0,
             closing: false,
         };
+        state.begin_as_user(host);
         Self { input: BytesMut::new(), parser: Parser::default(), ended: false, state }
     }
 
@@ -172,6 +181,21 @@ impl Session {
         self.state.closing
     }
 
+    /// Who the client is.
+    pub(crate) fn user(&self) -> &Rc<User> {
+        &self.state.user
+    }
+
+    /// How many bytes wait: of commands, and of answers.
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        (self.input.len(), self.state.output.len())
+    }
+
+    /// Whether its user was deleted: the connection is to be closed.
+    pub fn is_departed(&self) -> bool {
+        self.state.user.is_gone() && !self.state.closing
+    }
+
     /// Since when the client has asked for nothing, in monotonic time; `None` while a command runs.
     pub fn idle_since(&self) -> Option<Micros> {
         if self.state.running.is_some() { None } else { Some(self.state.active) }
@@ -188,6 +212,7 @@ impl Session {
             && self.state.running.is_none()
             && self.state.output.len() < Self::OUTPUT_FULL
         {
+            self.parser.expect_stranger(!self.state.is_known(host));
             match self.parser.parse(&self.input, host.shared().tunables.max_bulk_len) {
                 Ok(false) => {
                     self.input.advance(self.parser.forget());

@@ -122,7 +122,8 @@ impl State {
 fn ends_or_leaves(own: Own) -> bool {
     !matches!(
         own,
-        Own::Begin
+        Own::Auth
+            | Own::Begin
             | Own::ContextGet
             | Own::ContextMerge
             | Own::ContextSet

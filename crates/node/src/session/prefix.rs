@@ -1,7 +1,6 @@
 //! `MERIDIAN.LEVEL` and `MERIDIAN.SNAPSHOT`: how operations are asked for, by the session or of one command that
 //! follows as its last words.
 
-use super::dispatch::check;
 use super::{Host, State, outcome};
 use crate::resp::encode::printable;
 use crate::resp::parse::Args;
@@ -14,8 +13,8 @@ use meridian_protocol::registry::{EngineName, Several};
 /// What a session asks of its reads and of its writes, where each operation chooses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Levels {
-    reads: Level,
-    writes: Level,
+    pub(super) reads: Level,
+    pub(super) writes: Level,
 }
 
 /// What is asked of the one command that follows.
@@ -119,7 +118,7 @@ impl State {
     /// Runs the command that follows a prefix of so many words.
     fn prefixed(&mut self, once: Once, words: usize, args: Args<'_>, host: &mut impl Host) {
         let inner = args.skip(words);
-        let entry = match check(inner, host) {
+        let entry = match self.check(inner, host) {
             Ok(entry) => entry,
             Err(refusal) => return self.error(&refusal),
         };

@@ -155,8 +155,7 @@ impl State {
     pub(super) fn on_use(&mut self, args: Args<'_>, host: &mut impl Host) {
         let found = host.keyspaces().iter().position(|keyspace| keyspace.name.as_bytes() == &args[1]);
         if let Some(index) = found {
-            self.use_keyspace(index, host);
-            return self.reply().ok();
+            return self.move_to(index, host);
         }
         let names: Vec<_> = host.keyspaces().iter().map(|keyspace| keyspace.name.as_str()).collect();
         let wanted = printable(&args[1], 128);
@@ -214,11 +213,21 @@ impl State {
 fn settings(host: &mut impl Host) -> Vec<(&'static str, String)> {
     let databases = host.keyspaces().iter().map(|keyspace| keyspace.number + 1).max().unwrap_or(1);
     let durable = if host.facts().durable { "yes" } else { "no" };
-    let Tunables { maxmemory, max_bulk_len, slow_log_slower_than, slow_log_max_len, timeout_s } =
-        host.shared().tunables;
+    let Tunables {
+        maxmemory,
+        max_bulk_len,
+        slow_log_slower_than,
+        slow_log_max_len,
+        max_memory_clients,
+        max_clients,
+        max_clients_ever: _,
+        timeout_s,
+    } = host.shared().tunables;
     vec![
         ("maxmemory", maxmemory.to_string()),
         ("maxmemory-policy", "noeviction".to_owned()),
+        ("maxmemory-clients", max_memory_clients.to_string()),
+        ("maxclients", max_clients.to_string()),
         ("proto-max-bulk-len", max_bulk_len.to_string()),
         ("slowlog-log-slower-than", slow_log_slower_than.to_string()),
         ("slowlog-max-len", slow_log_max_len.to_string()),
@@ -240,6 +249,10 @@ fn set_tunable(tunables: &mut Tunables, name: &[u8], value: &[u8], current: &str
     };
     match name {
         b"maxmemory" => tunables.maxmemory = memory(value).ok_or("argument must be a memory value")?,
+        b"maxmemory-clients" => {
+            tunables.max_memory_clients = memory(value).ok_or("argument must be a memory value")?;
+        }
+        b"maxclients" => tunables.max_clients = number(1, tunables.max_clients_ever as i64)? as usize,
         b"proto-max-bulk-len" => {
             let bytes = memory(value).ok_or("argument must be a memory value")?;
             let range = Tunables::MAX_BULK_LEN;
@@ -286,8 +299,9 @@ fn sections(host: &mut impl Host) -> Vec<(&'static str, String)> {
     let status = host.status();
     let now = host.now();
     let shared = host.shared();
-    let counters = shared.counters;
+    let (counters, denials) = (shared.counters, shared.users.denials);
     let (clients, maxmemory) = (shared.clients.len(), shared.tunables.maxmemory);
+    let max_clients = shared.tunables.max_clients;
     let mut keyspace = String::new();
     let mut meridian = format!("node:{}\nregion:{}\n", facts.node, facts.region);
     for (info, keys) in host.keyspaces().iter().zip(facts.keys.iter().chain(std::iter::repeat(&0))) {
@@ -320,7 +334,10 @@ fn sections(host: &mut impl Host) -> Vec<(&'static str, String)> {
                 facts.uptime_s / 86_400,
             ),
         ),
-        ("Clients", format!("connected_clients:{clients}\nblocked_clients:{blocked}\n")),
+        (
+            "Clients",
+            format!("connected_clients:{clients}\nmaxclients:{max_clients}\nblocked_clients:{blocked}\n"),
+        ),
         ("Memory", format!("used_memory:{used}\nmaxmemory:{maxmemory}\nmaxmemory_policy:noeviction\n")),
         (
             "Persistence",
@@ -329,8 +346,19 @@ fn sections(host: &mut impl Host) -> Vec<(&'static str, String)> {
         (
             "Stats",
             format!(
-                "total_connections_received:{}\ntotal_commands_processed:{}\ntotal_error_replies:{}\n",
-                counters.connections, counters.commands, counters.errors
+                "total_connections_received:{}\ntotal_commands_processed:{}\ntotal_error_replies:{}\n\
+                 rejected_connections:{}\nevicted_clients:{}\n\
+                 acl_access_denied_auth:{}\nacl_access_denied_cmd:{}\nacl_access_denied_key:{}\n\
+                 acl_access_denied_channel:0\nacl_access_denied_keyspace:{}\n",
+                counters.connections,
+                counters.commands,
+                counters.errors,
+                counters.rejected,
+                counters.evicted,
+                denials.auth,
+                denials.command,
+                denials.key,
+                denials.keyspace
             ),
         ),
         ("Replication", "role:master\nconnected_slaves:0\n".to_owned()),

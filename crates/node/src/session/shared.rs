@@ -1,6 +1,7 @@
 //! What the sessions of a node have in common: settings, the slow log, the list of clients, counters.
 
 use super::host::{KeyspaceInfo, SessionId};
+use crate::acl::Users;
 use crate::token::Tokens;
 use bytes::Bytes;
 use meridian_protocol::clock::Micros;
@@ -16,6 +17,8 @@ pub struct Shared {
     pub tunables: Tunables,
     /// What `SLOWLOG` answers.
     pub slow_log: SlowLog,
+    /// Who may do what.
+    pub users: Users,
     /// Who is connected.
     pub clients: Clients,
     /// What `INFO stats` counts.
@@ -31,7 +34,8 @@ pub struct Shared {
 impl Shared {
     /// That of a node with these keyspaces.
     pub fn of(keyspaces: &[KeyspaceInfo]) -> Self {
-        let mut shared = Self::default();
+        let names = keyspaces.iter().map(|keyspace| (keyspace.number, keyspace.name.clone())).collect();
+        let mut shared = Self { users: Users::new(names), ..Self::default() };
         for (index, keyspace) in keyspaces.iter().enumerate() {
             // An index comes once.
             let _ = shared.services.register(index, keyspace.engine().role());
@@ -51,6 +55,12 @@ pub struct Tunables {
     pub slow_log_slower_than: i64,
     /// How many slow commands are kept.
     pub slow_log_max_len: usize,
+    /// Bytes that wait in all connections together, above which the largest are ended; 0 is no limit.
+    pub max_memory_clients: u64,
+    /// How many clients may be connected at once.
+    pub max_clients: usize,
+    /// How many that can be set to at most: as many as the file says.
+    pub max_clients_ever: usize,
     /// Seconds after which an idle connection is closed; 0 is never.
     pub timeout_s: u64,
 }
@@ -68,6 +78,9 @@ impl Default for Tunables {
             // Redis's 10 ms would log every operation that crosses an ocean.
             slow_log_slower_than: 1_000_000,
             slow_log_max_len: 128,
+            max_memory_clients: 0,
+            max_clients: 10_000,
+            max_clients_ever: 10_000,
             timeout_s: 0,
         }
     }
@@ -82,6 +95,10 @@ pub struct Counters {
     pub commands: u64,
     /// Error replies.
     pub errors: u64,
+    /// Connections turned away, as there were too many.
+    pub rejected: u64,
+    /// Connections ended, as they held up or held too much.
+    pub evicted: u64,
 }
 
 /// Who is connected, by slot.
@@ -143,6 +160,8 @@ pub struct ClientInfo {
     pub local: String,
     /// The name that it gave itself.
     pub name: Bytes,
+    /// The name of its user.
+    pub user: Bytes,
     /// The library that it uses, as it says.
     pub library: Bytes,
     /// That library's version.

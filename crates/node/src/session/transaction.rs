@@ -223,7 +223,7 @@ impl State {
             return self.error(&format!("EXECABORT Transaction discarded because of: {why}"));
         }
         let at_ms = host.now().wall_ms();
-        let (slots, steps) = typed(&multi, at_ms);
+        let (slots, steps) = typed(&multi, at_ms, |entry, args| self.still_permits(entry, args));
         if steps.is_empty() && watched.is_empty() {
             return answer(&mut self.errors, &mut Encoder::new(&mut self.output, self.protocol), &slots, &[]);
         }
@@ -356,10 +356,17 @@ impl Exec {
 }
 
 /// The queued commands as they are at the time of `EXEC`; those whose arguments are wrong keep their place.
-fn typed(multi: &Multi, at_ms: u64) -> (Vec<Slot>, Vec<(Bytes, Command)>) {
+fn typed(
+    multi: &Multi,
+    at_ms: u64,
+    permits: impl Fn(&Entry, Args<'_>) -> Result<(), Refusal>,
+) -> (Vec<Slot>, Vec<(Bytes, Command)>) {
     let mut steps = Vec::with_capacity(multi.commands.len());
     let slot = |(entry, args): &(&'static Entry, OwnedArgs)| {
         let args = args.args();
+        if let Err(refusal) = permits(entry, args) {
+            return Slot::Refused(refusal);
+        }
         match entry.kind {
             Kind::Key(typer) => match typer(args, at_ms) {
                 Ok(command) => {

@@ -177,3 +177,88 @@ fn client_machines_are_bounded_by_the_sessions_that_live_at_once() {
     let machines: u64 = line.split(':').nth(1).unwrap().parse().unwrap();
     assert!(machines <= 3, "{line}");
 }
+
+/// How often something was counted, in `INFO stats`.
+fn counted(client: &mut Client, name: &str) -> u64 {
+    let stats = client.ask("INFO stats");
+    let line = stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("{name} in {stats}")).trim().parse().unwrap()
+}
+
+/// Asks for answers of 6 MB and takes none.
+fn greedy(cluster: &Cluster) -> Client {
+    assert_eq!(cluster.client(0).ask(&format!("SET big {}", "x".repeat(60_000))), "OK");
+    let mut greedy = cluster.client(0);
+    greedy.send(&b"GET big\r\n".repeat(200));
+    greedy
+}
+
+/// A cluster with other limits.
+fn limited(change: impl FnOnce(&mut crate::config::Config)) -> Cluster {
+    let mut cluster = Cluster::new(None);
+    change(&mut cluster.config);
+    (0..3).for_each(|node| cluster.start(node));
+    cluster
+}
+
+fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn whoever_takes_no_answers_is_ended() {
+    let cluster = limited(|config| config.limits.stall = Duration::from_secs(1));
+    cluster.await_peers(0, 2);
+    let mut other = cluster.client(0);
+    // It asks for nothing either, and may.
+    let mut idle = cluster.client(0);
+    let _greedy = greedy(&cluster);
+    wait_for("it is ended", || counted(&mut other, "evicted_clients") == 1);
+    assert_eq!(idle.ask("PING"), "PONG");
+}
+
+#[test]
+fn whoever_holds_most_is_ended_when_clients_hold_too_much() {
+    let cluster = Cluster::start_all(None);
+    let mut other = cluster.client(0);
+    let _greedy = greedy(&cluster);
+    assert_eq!(counted(&mut other, "evicted_clients"), 0);
+    assert_eq!(other.ask("CONFIG SET maxmemory-clients 512kb"), "OK");
+    wait_for("it is ended", || counted(&mut other, "evicted_clients") == 1);
+}
+
+#[test]
+fn whoever_does_not_say_who_it_is_is_ended() {
+    let cluster = limited(|config| {
+        config.limits.authentication = Duration::from_secs(1);
+        let rules = ["on", ">pw", "+@all", "~*"].map(str::to_owned).to_vec();
+        config.users.push(crate::config::UserConfig { name: "default".to_owned(), rules });
+    });
+    let mut known = cluster.client(0);
+    assert_eq!(known.ask("AUTH pw"), "OK");
+    let mut silent = cluster.client(0);
+    assert_eq!(silent.answer(), "(closed)");
+    assert_eq!(known.ask("PING"), "PONG");
+    assert_eq!(counted(&mut known, "evicted_clients"), 1);
+}
+
+#[test]
+fn there_are_no_more_clients_than_there_may_be() {
+    let cluster = Cluster::start_all(None);
+    let mut first = cluster.client(0);
+    let _second = cluster.client(0).ask("PING");
+    assert!(first.ask("CONFIG SET maxclients 20000").contains("argument must be between 1 and"));
+    // Those of the test that are gone may still be counted for a moment.
+    wait_for("nobody else is there", || first.ask("INFO clients").contains("connected_clients:1\r\n"));
+    assert_eq!(first.ask("CONFIG SET maxclients 1"), "OK");
+    let mut third = cluster.client(0);
+    assert_eq!(third.answer(), "ERR max number of clients reached");
+    assert_eq!(third.answer(), "(closed)");
+    assert_eq!(counted(&mut first, "rejected_connections"), 1);
+    assert_eq!(first.ask("CONFIG SET maxclients 2"), "OK");
+    assert_eq!(cluster.client(0).ask("PING"), "PONG");
+}

@@ -141,7 +141,7 @@ fn set_on_a_lonely_node(broken: bool) -> (Vec<&'static str>, String, Option<Stri
         let store = Watching { pairs: Memory::new(), client: watched, log: log.clone(), broken };
         let store: Option<Box<dyn Store>> = Some(Box::new(store));
         let mut node = lonely_node(store);
-        let (_reader, writer) = stream.into_split();
+        let (_reader, writer) = crate::wire::Stream::plain(stream).into_split();
         let id = node.open(writer, peer, address).ok().unwrap();
         let waker = std::task::Waker::noop();
         let command = b"SET key value\r\nINCR n\r\nPING\r\n";

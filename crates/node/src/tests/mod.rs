@@ -3,6 +3,7 @@
 mod clients;
 mod durability;
 mod embedded;
+mod encrypted;
 mod identity;
 mod peers;
 
@@ -58,7 +59,8 @@ impl Cluster {
             (worker::bind(&node.client).unwrap(), worker::bind(&node.peer).unwrap())
         });
         let delays = vec![Duration::ZERO; 3];
-        let plan = Plan { config: self.config.clone(), me: node, client, peer, delays, controls: None };
+        let plan =
+            Plan { config: self.config.clone(), me: node, client, peer, admin: None, delays, controls: None };
         let (stop, mut stopped) = watch::channel(false);
         let thread = std::thread::spawn(move || {
             let stop = async move { drop(stopped.wait_for(|stop| *stop).await) };

@@ -4,6 +4,8 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
 
+pub(crate) mod redis;
+
 use bytes::{Bytes, BytesMut};
 use meridian_node::session::{Dev, Facts, Host, KeyspaceInfo, Session, SessionId, Shared};
 use meridian_node::token::Tokens;
@@ -116,7 +118,8 @@ impl FakeHost {
 
     pub(crate) fn connect(&mut self) -> TestClient {
         if self.next_session == 0 {
-            self.shared.services = Shared::of(&self.keyspaces).services;
+            let Shared { services, users, .. } = Shared::of(&self.keyspaces);
+            (self.shared.services, self.shared.users) = (services, users);
             self.shared.tokens = Tokens::new("test", SECRET);
         }
         self.next_session += 1;

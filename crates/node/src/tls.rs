@@ -1,0 +1,212 @@
+//! Certificates: what a node shows, whom it believes, and how both are renewed while it runs. The provider of cryptography
+//! is named here and nowhere else.
+
+use crate::config::TlsConfig;
+use rustls::client::verify_server_name;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::{CertificateError, ClientConfig, Error, RootCertStore, ServerConfig};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// A node's certificates, as they were last read.
+pub(crate) struct Tls {
+    settings: TlsConfig,
+    made: Made,
+    /// When each file was changed, and its length, as it was last read.
+    stamps: Vec<Stamp>,
+}
+
+type Stamp = Option<(SystemTime, u64)>;
+
+/// What connections are made with; those that stand keep theirs.
+struct Made {
+    for_clients: Option<Arc<ServerConfig>>,
+    for_nodes: Option<(Arc<ServerConfig>, Arc<ClientConfig>)>,
+}
+
+impl Tls {
+    /// Reads the files of the node called `node`.
+    ///
+    /// # Errors
+    /// Which file is wrong, and why.
+    pub(crate) fn load(settings: &TlsConfig, node: &str) -> Result<Self, String> {
+        let settings = settings.of_node(node);
+        // What changes while it is read is read again.
+        let stamps = stamps(&settings);
+        let made = make(&settings)?;
+        Ok(Self { settings, made, stamps })
+    }
+
+    /// Reads the files again, if `always` or if one of them has changed; tells whether it did. Files that are wrong leave
+    /// everything as it is.
+    ///
+    /// # Errors
+    /// Which file is wrong, and why; this is told once.
+    pub(crate) fn reload(&mut self, always: bool) -> Result<bool, String> {
+        let stamps = stamps(&self.settings);
+        if !always && stamps == self.stamps {
+            return Ok(false);
+        }
+        self.stamps = stamps;
+        self.made = make(&self.settings)?;
+        Ok(true)
+    }
+
+    /// How to take up clients; `None` if they come without TLS.
+    pub(crate) fn for_clients(&self) -> Option<Arc<ServerConfig>> {
+        self.made.for_clients.clone()
+    }
+
+    /// How to take up nodes, and how to dial them; `None` if they meet without TLS.
+    pub(crate) fn for_nodes(&self) -> Option<(Arc<ServerConfig>, Arc<ClientConfig>)> {
+        self.made.for_nodes.clone()
+    }
+}
+
+fn files(settings: &TlsConfig) -> impl Iterator<Item = &PathBuf> {
+    [&settings.certificate, &settings.key].into_iter().chain(&settings.ca).chain(&settings.client_ca)
+}
+
+fn stamps(settings: &TlsConfig) -> Vec<Stamp> {
+    let stamp = |path: &PathBuf| {
+        let about = std::fs::metadata(path).ok()?;
+        Some((about.modified().ok()?, about.len()))
+    };
+    files(settings).map(stamp).collect()
+}
+
+fn make(settings: &TlsConfig) -> Result<Made, String> {
+    let provider = Arc::new(ring::default_provider());
+    let for_clients = if settings.clients {
+        let config = serve(settings, &provider, settings.client_ca.as_deref())?;
+        Some(Arc::new(config))
+    } else {
+        None
+    };
+    let for_nodes = match &settings.ca {
+        Some(ca) if settings.nodes => {
+            let config = serve(settings, &provider, Some(ca))?;
+            Some((Arc::new(config), Arc::new(dial(settings, &provider, ca)?)))
+        }
+        _ => None,
+    };
+    Ok(Made { for_clients, for_nodes })
+}
+
+/// How to be dialled, by those that show a certificate of `ca` if there is one.
+fn serve(
+    settings: &TlsConfig,
+    provider: &Arc<CryptoProvider>,
+    ca: Option<&Path>,
+) -> Result<ServerConfig, String> {
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| format!("tls: {error}"))?;
+    let builder = match ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let roots = Arc::new(read_roots(path)?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone()).build();
+            builder
+                .with_client_cert_verifier(verifier.map_err(|error| format!("{}: {error}", path.display()))?)
+        }
+    };
+    let (chain, key) = read_identity(settings)?;
+    builder.with_single_cert(chain, key).map_err(|error| unfit(settings, &error))
+}
+
+/// How to dial: showing the certificate, and believing those of `ca`.
+fn dial(settings: &TlsConfig, provider: &Arc<CryptoProvider>, ca: &Path) -> Result<ClientConfig, String> {
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| format!("tls: {error}"))?;
+    let (chain, key) = read_identity(settings)?;
+    builder
+        .with_root_certificates(read_roots(ca)?)
+        .with_client_auth_cert(chain, key)
+        .map_err(|error| unfit(settings, &error))
+}
+
+fn unfit(settings: &TlsConfig, error: &Error) -> String {
+    let (certificate, key) = (settings.certificate.display(), settings.key.display());
+    format!("{certificate} and {key} do not belong together or are not usable: {error}")
+}
+
+fn read_identity(
+    settings: &TlsConfig,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
+    let chain = read_certificates(&settings.certificate)?;
+    let key = PrivateKeyDer::from_pem_file(&settings.key)
+        .map_err(|error| format!("{} is no private key in PEM: {error}", settings.key.display()))?;
+    Ok((chain, key))
+}
+
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certificates =
+        read.map_err(|error| format!("{} holds no certificates in PEM: {error}", path.display()))?;
+    if certificates.is_empty() {
+        return Err(format!("{} holds no certificates in PEM", path.display()));
+    }
+    Ok(certificates)
+}
+
+fn read_roots(path: &Path) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in read_certificates(path)? {
+        roots.add(certificate).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(roots)
+}
+
+/// What the certificate of whoever lives at an address of the configuration must be for.
+pub(crate) fn name_of(address: &str) -> Result<ServerName<'static>, String> {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    ServerName::try_from(host.to_owned())
+        .map_err(|error| format!("'{host}' cannot stand in a certificate: {error}"))
+}
+
+/// Whether the certificate of a node that has dialled is for the address at which it lives.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn check_name(certificate: &CertificateDer<'_>, address: &str) -> Result<(), String> {
+    let parsed = ParsedCertificate::try_from(certificate).map_err(|error| explain(&error))?;
+    verify_server_name(&parsed, &name_of(address)?).map_err(|error| explain(&error))
+}
+
+/// What went wrong, for the log, with the way out.
+pub(crate) fn explain(error: &Error) -> String {
+    match error {
+        Error::InvalidCertificate(why) => match why {
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "its certificate has expired: renew it".to_owned()
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "its certificate is not valid yet: look at the clocks".to_owned()
+            }
+            CertificateError::UnknownIssuer => {
+                "its certificate is signed by none that this node believes: give it one of the ca in [tls]"
+                    .to_owned()
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                format!("its certificate is not for the host in its address ({why}): give it one that is")
+            }
+            other => format!("its certificate is not good: {other}"),
+        },
+        Error::NoCertificatesPresented => {
+            "it shows no certificate, and this node asks for one: give it one of the ca in [tls]".to_owned()
+        }
+        Error::AlertReceived(alert) => format!("it has ended the TLS handshake with the alert {alert:?}"),
+        Error::InvalidMessage(_) => NO_TLS.to_owned(),
+        other => format!("TLS: {other}"),
+    }
+}
+
+/// Of a node whose first bytes are not those of TLS.
+pub(crate) const NO_TLS: &str = "it does not speak TLS, and this node does: give all nodes the same [tls]";
