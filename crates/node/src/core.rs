@@ -190,7 +190,7 @@ impl Core {
         let id = completion.request;
         let Begun { session, keyspace, kind, at } = self.requests.remove(&id)?;
         self.traffic.requests += 1;
-        let took = self.outside.now().monotonic.saturating_sub(at);
+        let took = self.outside.clock.monotonic().saturating_sub(at);
         self.tallies[usize::from(keyspace)].of(kind).note(completion, took);
         self.machines.ended(session, id);
         Some(session)
@@ -292,7 +292,7 @@ impl Host for Core {
         let id = self.last_request;
         let slot =
             self.machines.slot(session, keyspace, id, &self.shared, &mut self.keyspaces, &mut self.outside);
-        let (kind, at) = (Kind::of(&request), self.outside.now().monotonic);
+        let (kind, at) = (Kind::of(&request), self.outside.clock.monotonic());
         self.requests.insert(id, Begun { session, keyspace: keyspace as u16, kind, at });
         self.keyspaces[keyspace].begin(&mut self.outside, slot, id, request);
         id
