@@ -63,8 +63,21 @@ fn by_witness(model: Model, operations: &Operations<'_>) -> Result<Vec<Op>, Judg
     let Some(demands) = Demands::of(model) else {
         return Err(Judgement::not_applicable("it wants no one order"));
     };
+    // Where a commit stands that was seen and never answered is read off what was seen. It may have been another's that left
+    // the same value: what contradicts is judged without.
+    match extend(demands, operations, true) {
+        Err(judgement) if judgement.verdict == crate::Verdict::Violated => extend(demands, operations, false),
+        judged => judged,
+    }
+}
+
+/// Extends the order of versions that the witnesses claim; `supposed` with commits whose place only those tell who saw them.
+///
+/// # Errors
+/// Why it cannot be.
+fn extend(demands: Demands, operations: &Operations<'_>, supposed: bool) -> Result<Vec<Op>, Judgement> {
     let sources = Sources::new(operations);
-    let versions = versions::claimed(operations, &sources).map_err(Judgement::violated)?;
+    let versions = versions::claimed(operations, &sources, supposed).map_err(Judgement::violated)?;
     if versions.unplaced {
         let all: Vec<Op> = (0..operations.all.len()).collect();
         let sources = sources_to_search(demands, operations);

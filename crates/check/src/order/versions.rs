@@ -51,11 +51,15 @@ impl Versions {
     }
 }
 
-/// Takes the witnesses apart, each service's by their own kind.
+/// Takes the witnesses apart, each service's by their own kind; `supposed` with commits placed where they were seen.
 ///
 /// # Errors
 /// The first contradiction between witnesses and values, in words.
-pub(crate) fn claimed(operations: &Operations<'_>, sources: &Sources) -> Result<Versions, String> {
+pub(crate) fn claimed(
+    operations: &Operations<'_>,
+    sources: &Sources,
+    supposed: bool,
+) -> Result<Versions, String> {
     let mut versions = Versions {
         takes_part: operations.all.iter().map(Operation::is_ok).collect(),
         chains: (0..operations.keys.len()).map(|_| BTreeMap::new()).collect(),
@@ -69,7 +73,7 @@ pub(crate) fn claimed(operations: &Operations<'_>, sources: &Sources) -> Result<
     let kinds = kinds(operations);
     for (service, ops) in of_service.into_iter().enumerate() {
         if kinds[service] == Some(Kind::Timestamp) {
-            timestamp::claim(operations, sources, &ops, &mut versions)?;
+            timestamp::claim(operations, sources, &ops, supposed, &mut versions)?;
         } else {
             carstamp::claim(operations, &ops, &mut versions)?;
         }

@@ -7,6 +7,7 @@ use crate::resp::parse::Args;
 use bytes::Bytes;
 use meridian_protocol::clock::Micros;
 use meridian_protocol::object::{Command, End};
+use std::collections::BTreeSet;
 
 /// Makes what is to be taken of a command's words.
 pub type TakeTyper = fn(Args<'_>) -> Result<Take, Refusal>;
@@ -88,13 +89,9 @@ fn moves(args: Args<'_>, from: End, to: End, patience: Patience) -> Take {
 
 fn pops(args: Args<'_>, end: End) -> Result<Take, Refusal> {
     let last = args.len() - 1;
-    let mut keys: Vec<Bytes> = Vec::with_capacity(last - 1);
-    for key in (1..last).map(|index| args.bytes(index)) {
-        // A list that is named twice has nothing new the second time.
-        if !keys.contains(&key) {
-            keys.push(key);
-        }
-    }
+    // A list that is named twice has nothing new the second time.
+    let mut named = BTreeSet::new();
+    let keys = (1..last).map(|index| args.bytes(index)).filter(|key| named.insert(key.clone())).collect();
     Ok(Take { keys, what: What::Pop(end), patience: patience(&args[last])? })
 }
 
