@@ -31,7 +31,7 @@ fn caught(played: Played, reason: &str) {
 fn skip_write_back() {
     caught(
         schedules::read_without_write_back(Gryff::linearizable(with(Planted::SkipWriteBack))),
-        "was seen by op 2 (p2: r x=new) returned before the invocation of op 3 (p3: r x=null)",
+        "was seen by op 2 (p2: r x=new), which returned before the invocation of op 3 (p3: r x=null)",
     );
 }
 
@@ -39,7 +39,7 @@ fn skip_write_back() {
 fn drop_dependency() {
     caught(
         schedules::dependency_dropped(Gryff::rsc(with(Planted::DropDependency))),
-        "came, in its session, before op 5 (p3: r x=null) was overwritten by op 1 (p1: w x=1)",
+        "came, in its session, before op 5 (p3: r x=null), which was overwritten by op 1 (p1: w x=1)",
     );
 }
 
@@ -64,7 +64,7 @@ fn piggyback_dependency() {
 fn complete_after_one_execution() {
     caught(
         schedules::one_execution(Gryff::linearizable(with(Planted::CompleteAfterOneExecution))),
-        "returned before the invocation of op 2 (p2: r x=null) was overwritten by op 1",
+        "returned before the invocation of op 2 (p2: r x=null), which was overwritten by op 1",
     );
 }
 
@@ -163,7 +163,7 @@ fn multipaxos(bug: Planted) -> MultiPaxos {
 fn serve_stale_ballot() {
     caught(
         schedules::multipaxos::read_from_a_deposed_leader(multipaxos(Planted::ServeStaleBallot)),
-        "returned before the invocation of op 3 (p1: r x=old) was overwritten by op 2 (p2: w x=new)",
+        "returned before the invocation of op 3 (p1: r x=old), which was overwritten by op 2 (p2: w x=new)",
     );
 }
 
@@ -171,7 +171,7 @@ fn serve_stale_ballot() {
 fn forget_promise() {
     caught(
         schedules::multipaxos::restart_after_a_promise(multipaxos(Planted::ForgetPromise)),
-        "returned before the invocation of op 2 (p2: r x=null) was overwritten by op 1",
+        "returned before the invocation of op 2 (p2: r x=null), which was overwritten by op 1",
     );
 }
 
@@ -179,7 +179,7 @@ fn forget_promise() {
 fn promise_skips_filled_slots() {
     caught(
         schedules::multipaxos::an_old_entry_in_a_filled_slot(multipaxos(Planted::PromiseSkipsFilledSlots)),
-        "returned before the invocation of op 4 (p4: r z=null) was overwritten by op 3",
+        "returned before the invocation of op 4 (p4: r z=null), which was overwritten by op 3",
     );
 }
 
@@ -187,7 +187,7 @@ fn promise_skips_filled_slots() {
 fn count_acks_across_ballots() {
     caught(
         schedules::multipaxos::acceptances_of_an_earlier_term(multipaxos(Planted::CountAcksAcrossBallots)),
-        "returned before the invocation of op 4 (p4: r z=null) was overwritten by op 3",
+        "returned before the invocation of op 4 (p4: r z=null), which was overwritten by op 3",
     );
 }
 
