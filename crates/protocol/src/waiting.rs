@@ -27,8 +27,7 @@ pub type WaitId = u64;
 pub struct Waits<W> {
     last: WaitId,
     all: BTreeMap<WaitId, Wait<W>>,
-    /// By key, those who wait for it, the first come first.
-    lines: BTreeMap<Bytes, BTreeSet<WaitId>>,
+    lines: BTreeMap<Bytes, Line>,
     /// When waiting ends without an item.
     ends: BTreeSet<(Micros, WaitId)>,
     /// Who has something to do: try a key, or stop waiting.
@@ -37,10 +36,22 @@ pub struct Waits<W> {
     watches: Vec<(Bytes, bool)>,
 }
 
+/// Those who wait for a key, each set with the first come first.
+#[derive(Clone, Debug, Default)]
+struct Line {
+    all: BTreeSet<WaitId>,
+    /// Who neither tries it nor is going to.
+    resting: BTreeSet<WaitId>,
+    /// Who tries it, and is not going to try it again.
+    trying: BTreeSet<WaitId>,
+}
+
 #[derive(Clone, Debug)]
 struct Wait<W> {
     who: W,
     keys: Vec<Bytes>,
+    /// Where each key stands first among `keys`.
+    places: BTreeMap<Bytes, usize>,
     until: Option<Micros>,
     /// The keys to try, by their places.
     to_try: BTreeSet<usize>,
@@ -103,45 +114,50 @@ impl<W: Clone> Waits<W> {
     pub fn join(&mut self, who: W, keys: Vec<Bytes>, until: Option<Micros>) -> WaitId {
         self.last += 1;
         let id = self.last;
-        let to_try = (0..keys.len()).filter(|place| !self.others_wait(&keys[*place])).collect();
-        for key in &keys {
+        let places: BTreeMap<Bytes, usize> =
+            keys.iter().enumerate().rev().map(|(place, key)| (key.clone(), place)).collect();
+        let mut to_try = BTreeSet::new();
+        for (key, place) in &places {
             let line = self.lines.entry(key.clone()).or_default();
-            if line.is_empty() {
+            if line.all.is_empty() {
                 self.watches.push((key.clone(), true));
             }
-            line.insert(id);
+            line.all.insert(id);
+            // While somebody waits who need not try it, all items that are there have their takers.
+            if line.resting.is_empty() {
+                to_try.insert(*place);
+            } else {
+                line.resting.insert(id);
+            }
         }
         self.ends.extend(until.map(|until| (until, id)));
-        self.all.insert(id, Wait { who, keys, until, to_try, trying: None, over: None });
+        self.all.insert(id, Wait { who, keys, places, until, to_try, trying: None, over: None });
         id
-    }
-
-    /// Whether somebody waits for the key who need not try it: all items that are there have their takers.
-    fn others_wait(&self, key: &Bytes) -> bool {
-        let mut line = self.lines.get(key).into_iter().flatten();
-        line.any(|id| self.all.get(id).is_some_and(|wait| !wait.is_after(key)))
     }
 
     /// What to do next; to be asked after [`Waits::join`], when called, and when a try has found nothing.
     pub fn turn(&mut self, id: WaitId) -> Turn {
         let Some(wait) = self.all.get_mut(&id) else { return Turn::Over(End::Time) };
-        wait.trying = None;
-        if let Some(over) = wait.over {
-            return Turn::Over(over);
-        }
-        match wait.to_try.pop_first() {
-            Some(place) => {
+        let tried = wait.trying.take();
+        let turn = match (wait.over, wait.to_try.first().copied()) {
+            (Some(over), _) => Turn::Over(over),
+            (None, None) => Turn::Wait,
+            (None, Some(place)) => {
+                wait.to_try.remove(&place);
                 wait.trying = Some(place);
                 Turn::Try(wait.keys[place].clone())
             }
-            None => Turn::Wait,
+        };
+        for place in tried.into_iter().chain(wait.trying) {
+            wait.stand(id, place, &mut self.lines);
         }
+        turn
     }
 
     /// Takes up that a key's list has so many items: as many of those who wait for it, the first come first, try.
     pub fn on_items(&mut self, key: &Bytes, items: usize) {
         let Some(line) = self.lines.get(key) else { return };
-        let first: Vec<WaitId> = line.iter().take(items).copied().collect();
+        let first: Vec<WaitId> = line.all.iter().take(items).copied().collect();
         for id in first {
             self.call(id, key);
         }
@@ -154,11 +170,12 @@ impl<W: Clone> Waits<W> {
 
     fn call(&mut self, id: WaitId, key: &Bytes) {
         let Some(wait) = self.all.get_mut(&id) else { return };
-        let idle = wait.is_idle();
-        wait.to_try.extend(wait.keys.iter().position(|own| own == key));
-        if idle {
+        let Some(place) = wait.places.get(key).copied() else { return };
+        if wait.is_idle() {
             self.called.push_back(id);
         }
+        wait.to_try.insert(place);
+        wait.stand(id, place, &mut self.lines);
     }
 
     /// Ends waiting, with an item or without. Whoever came next takes over what was still to be tried.
@@ -167,10 +184,12 @@ impl<W: Clone> Waits<W> {
         if let Some(until) = wait.until {
             self.ends.remove(&(until, id));
         }
-        for key in &wait.keys {
+        for key in wait.places.keys() {
             let Some(line) = self.lines.get_mut(key) else { continue };
-            line.remove(&id);
-            if line.is_empty() {
+            line.all.remove(&id);
+            line.resting.remove(&id);
+            line.trying.remove(&id);
+            if line.all.is_empty() {
                 self.lines.remove(key);
                 self.watches.push((key.clone(), false));
             }
@@ -183,9 +202,9 @@ impl<W: Clone> Waits<W> {
 
     /// Calls the first who would not try the key anyway.
     fn pass_on(&mut self, key: &Bytes) {
-        let line = self.lines.get(key).into_iter().flatten();
-        let next = line.copied().find(|id| self.all.get(id).is_some_and(|wait| !wait.is_to_try(key)));
-        if let Some(id) = next {
+        let Some(line) = self.lines.get(key) else { return };
+        let next = [line.resting.first(), line.trying.first()].into_iter().flatten().min();
+        if let Some(id) = next.copied() {
             self.call(id, key);
         }
     }
@@ -237,13 +256,16 @@ impl<W> Wait<W> {
         self.trying.is_none() && self.to_try.is_empty() && self.over.is_none()
     }
 
-    /// Whether it will try the key, not counting a try under way.
-    fn is_to_try(&self, key: &Bytes) -> bool {
-        self.to_try.iter().any(|place| self.keys[*place] == *key)
-    }
-
-    /// Whether it tries the key or will.
-    fn is_after(&self, key: &Bytes) -> bool {
-        self.is_to_try(key) || self.trying.is_some_and(|place| self.keys[place] == *key)
+    /// Takes its place among those who wait for the key.
+    fn stand(&self, id: WaitId, place: usize, lines: &mut BTreeMap<Bytes, Line>) {
+        let Some(line) = lines.get_mut(&self.keys[place]) else { return };
+        line.resting.remove(&id);
+        line.trying.remove(&id);
+        if self.to_try.contains(&place) {
+            return;
+        }
+        let trying = self.trying == Some(place);
+        let set = if trying { &mut line.trying } else { &mut line.resting };
+        set.insert(id);
     }
 }

@@ -181,7 +181,7 @@ proptest! {
         }
         room.settle();
         for (key, items) in &room.items {
-            let line = room.waits.lines.get(key).map_or(0, BTreeSet::len);
+            let line = room.waits.lines.get(key).map_or(0, |line| line.all.len());
             prop_assert!(*items == 0 || line == 0, "{line} wait for {key:?}, which has {items} items");
         }
         let keys: BTreeSet<Bytes> = room.waits.keys().cloned().collect();
