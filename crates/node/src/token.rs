@@ -66,11 +66,14 @@ impl fmt::Display for Refusal {
             Self::Garbled => write!(f, "it is not base64url, or cut off: pass it on as it was given"),
             Self::Version(version) => write!(
                 f,
-                "it has version {version}, and this node reads version {VERSION}: upgrade all nodes, then get another"
+                "it is none, or of version {version}, where this node reads version {VERSION}: pass it on as it was given, or upgrade all nodes and get another"
             ),
             Self::Foreign => write!(f, "it is of another cluster: get one of this cluster"),
             Self::Forged => {
-                write!(f, "its tag does not fit, so it was changed or forged: pass it on as it was given")
+                write!(
+                    f,
+                    "its tag does not fit, so it was changed, forged, or made with another secret: pass it on as it was given, to nodes of one secret"
+                )
             }
             Self::Expired(ago) => write!(f, "it expired {ago} s ago: get another"),
         }

@@ -334,8 +334,9 @@ fn contexts_are_not_taken_inside_transactions() {
     let mut host = host();
     let mut client = host.connect();
     say(&mut client, &mut host, &["SELECT 2", "MERIDIAN.BEGIN"]);
-    for line in ["MERIDIAN.CONTEXT GET", "MERIDIAN.CONTEXT SET x", "MERIDIAN.CONTEXT MERGE x"] {
-        assert!(client.say(line, &mut host).contains("not served inside MERIDIAN.BEGIN"));
+    for word in ["GET", "RESET", "SET x", "MERGE x"] {
+        let told = client.say(&format!("MERIDIAN.CONTEXT {word}"), &mut host);
+        assert!(told.contains("not served inside MERIDIAN.BEGIN"), "{told}");
     }
     say(&mut client, &mut host, &["MERIDIAN.ABORT", "MULTI"]);
     assert!(client.say("MERIDIAN.CONTEXT GET", &mut host).contains("not served inside MULTI"));
@@ -358,4 +359,47 @@ fn a_session_that_comes_from_elsewhere_enters_where_that_counts() {
     host.fail = None;
     asked(&mut host);
     assert_eq!(say(&mut client, &mut host, &["MERIDIAN.BEGIN", "MERIDIAN.ENTER"]).get(..4), Some("-ERR"));
+}
+
+#[test]
+fn a_session_that_begins_anew_owes_nothing_and_carries_nothing() {
+    for reset in ["RESET", "MERIDIAN.CONTEXT RESET"] {
+        let mut host = host();
+        let mut client = host.connect();
+        say(&mut client, &mut host, &["SELECT 2", "SET k v"]);
+        asked(&mut host);
+        assert_eq!(say(&mut client, &mut host, &[reset, "SELECT 0", "GET k"]), "$-1\r\n");
+        assert_eq!(asked(&mut host), [(LINEARIZABLE, "act")]);
+        assert_eq!(host.forgotten.len(), 1, "replicas' clients forget it too");
+        let token = get_token(&mut client, &mut host);
+        assert!(told(&token).iter().all(|(keyspace, ..)| *keyspace == 0), "{:?}", told(&token));
+    }
+}
+
+#[test]
+fn a_fence_of_what_has_none_is_refused_by_name() {
+    let mut host = host();
+    host.keyspaces[RSS2].model = Model::PoSerializable;
+    host.keyspaces[RSS2].engine = "spanner-po";
+    let mut client = host.connect();
+    say(&mut client, &mut host, &["SELECT 3", "SET k v", "SELECT 1", "SET k v"]);
+    asked(&mut host);
+    let refusal = "-ERR keyspace 3 'k3' is po-serializable by spanner-po, which has no fence, and this session uses it: pass on \
+                   MERIDIAN.CONTEXT GET, or RESET to forget what was used\r\n";
+    assert_eq!(client.say("MERIDIAN.FENCE", &mut host), refusal);
+    assert_eq!(asked(&mut host), [], "nothing was fenced");
+    assert_eq!(say(&mut client, &mut host, &["RESET", "SELECT 1", "SET k v", "MERIDIAN.FENCE"]), "+OK\r\n");
+}
+
+#[test]
+fn what_no_model_serves_inside_multi_is_not_said_to_be_served_by_another() {
+    let mut host = host();
+    for keyspace in ["0", "2", "5"] {
+        let mut client = host.connect();
+        let told = say(&mut client, &mut host, &[&format!("SELECT {keyspace}"), "MULTI", "MERIDIAN.FENCE"]);
+        assert!(
+            told.starts_with("-ERR MERIDIAN.FENCE is not served inside MULTI: a transaction is"),
+            "{told}"
+        );
+    }
 }

@@ -316,3 +316,22 @@ fn a_failed_try_is_told_and_the_next_in_line_goes_on() {
     assert!(room.took(0).starts_with("-UNKNOWNOUTCOME "));
     assert_eq!(room.took(1), "*2|$1|q|$1|x|");
 }
+
+#[test]
+fn who_may_no_more_takes_nothing_when_called() {
+    let mut room = Room::new(2);
+    room.script(&[(1, "ACL SETUSER ann on nopass ~* +@all", "+OK|"), (0, "AUTH ann x", "+OK|")]);
+    room.send(0, "BLPOP q other 0");
+    room.script(&[
+        (1, "ACL SETUSER ann resetkeys ~other", "+OK|"),
+        (1, "RPUSH q x", ":1|"),
+        (0, "PING", "-NOPERM what user ann may do has changed while blpop waited: nothing was taken|+PONG|"),
+        (1, "LLEN q", ":1|"),
+        (0, "RPUSH other y", ":1|"),
+        (0, "BLPOP other 0", "*2|$5|other|$1|y|"),
+    ]);
+    // A change that concerns something else does not end it.
+    room.send(0, "BLPOP other 0");
+    room.script(&[(1, "ACL SETUSER ann >pw", "+OK|"), (1, "RPUSH other z", ":1|")]);
+    assert_eq!(room.took(0), "*2|$5|other|$1|z|");
+}

@@ -199,6 +199,59 @@ fn a_change_holds_for_connections_that_stand() {
 }
 
 #[test]
+fn what_was_written_before_rights_were_taken_away_is_not_committed() {
+    let mut host = FakeHost::of_all_models();
+    let (mut operator, mut ann) = (host.connect(), host.connect());
+    operator.say("ACL SETUSER ann on nopass ~* +@all", &mut host);
+    operator.say("SELECT 2", &mut host);
+    ann.say("AUTH ann x", &mut host);
+    ann.say("SELECT 2", &mut host);
+    let refused =
+        "-NOPERM what this user may do has changed since MERIDIAN.BEGIN: nothing was done, begin again\r\n";
+    // Who may do everything now may have done what it did.
+    for (change, answer, there) in [("resetkeys ~own:*", refused, ":0\r\n"), ("~*", "+OK\r\n", ":1\r\n")] {
+        assert_eq!(ann.say("MERIDIAN.BEGIN", &mut host), "+OK\r\n");
+        assert_eq!(ann.say("SET own:k v", &mut host), "+OK\r\n");
+        operator.say(&format!("ACL SETUSER ann {change}"), &mut host);
+        assert_eq!(ann.say("MERIDIAN.COMMIT", &mut host), answer, "{change}");
+        assert_eq!(host.open_transactions(), 0);
+        assert_eq!(operator.say("EXISTS own:k", &mut host), there, "{change}");
+    }
+}
+
+#[test]
+fn another_user_begins_without_what_the_former_one_was_given() {
+    let mut host = FakeHost::of_all_models();
+    let mut client = host.connect();
+    client.say("ACL SETUSER reports on nopass ~* +@all use=feed level=ryw,mw", &mut host);
+    client.say("ACL SETUSER plain on nopass ~* +@all", &mut host);
+    client.say("AUTH reports x", &mut host);
+    client.say("AUTH plain x", &mut host);
+    assert!(client.say("CLIENT INFO", &mut host).contains(" db=0 "));
+    client.say("SELECT 3", &mut host);
+    assert!(client.say("MERIDIAN.LEVEL", &mut host).contains("$2\r\ncc\r\n"));
+    client.say("SELECT 4", &mut host);
+    client.say("AUTH default x", &mut host);
+    assert!(client.say("CLIENT INFO", &mut host).contains(" db=4 "), "what was selected stays");
+}
+
+#[test]
+fn what_takes_long_to_compare_is_refused() {
+    let mut host = FakeHost::new();
+    let mut client = host.connect();
+    for command in [format!("KEYS {}", "[".repeat(1_025)), format!("SCAN 0 MATCH {}", "*".repeat(1_025))] {
+        let told = client.say(&command, &mut host);
+        assert_eq!(told, "-ERR a pattern has at most 1024 bytes, and this one 1025\r\n");
+    }
+    let many = "~a ".repeat(4_097);
+    let told = client.say(&format!("ACL SETUSER ann {many}"), &mut host);
+    assert_eq!(told, "-ERR At most 4096 rules can be given at once, and here are 4097\r\n");
+    assert_eq!(client.say("ACL GETUSER ann", &mut host), "*-1\r\n", "there is no such user");
+    let told = client.ask(&command(&["ACL", "SETUSER", "a\x07b"]), &mut host);
+    assert!(String::from_utf8_lossy(&told).contains("without control characters"));
+}
+
+#[test]
 fn the_default_user_that_is_opened_lets_in_who_waits() {
     let mut host = FakeHost::new();
     let mut operator = host.connect();

@@ -22,6 +22,9 @@ use std::rc::Rc;
 /// The user that every connection is at first, if that needs no password.
 pub const DEFAULT_USER: &[u8] = b"default";
 
+/// How many rules one command can have; each is compared with those that the user has.
+const RULES_MAX: usize = 4_096;
+
 /// The SHA-256 of a password: nothing else of it is kept.
 pub type PasswordHash = [u8; 32];
 
@@ -40,6 +43,8 @@ pub struct User {
     /// Of a user whose rate is limited: when, in monotonic nanoseconds, all commands so far would have come, had they come evenly.
     paced: Cell<u64>,
     rights: RefCell<Rights>,
+    /// How often these have changed.
+    changes: Cell<u64>,
 }
 
 impl fmt::Debug for User {
@@ -52,7 +57,14 @@ impl fmt::Debug for User {
 impl User {
     fn new(name: Bytes, rights: Rights) -> Self {
         let unrestricted = Cell::new(rights.is_unrestricted());
-        Self { name, unrestricted, gone: Cell::new(false), paced: Cell::new(0), rights: RefCell::new(rights) }
+        Self {
+            name,
+            unrestricted,
+            gone: Cell::new(false),
+            paced: Cell::new(0),
+            rights: RefCell::new(rights),
+            changes: Cell::new(0),
+        }
     }
 
     /// Its name.
@@ -63,6 +75,11 @@ impl User {
     /// Whether everything is allowed.
     pub fn is_unrestricted(&self) -> bool {
         self.unrestricted.get()
+    }
+
+    /// How often its rights were changed.
+    pub fn changes(&self) -> u64 {
+        self.changes.get()
     }
 
     /// Whether it was deleted.
@@ -92,6 +109,7 @@ impl User {
     fn set(&self, rights: Rights) {
         self.unrestricted.set(rights.is_unrestricted() && !self.is_gone());
         *self.rights.borrow_mut() = rights;
+        self.changes.set(self.changes.get() + 1);
     }
 }
 
@@ -162,6 +180,15 @@ impl Users {
     pub fn set(&mut self, name: &[u8], rules: &[&[u8]]) -> Result<(), String> {
         if name.iter().any(|byte| byte.is_ascii_whitespace() || *byte == 0) {
             return Err("Usernames can't contain spaces or null characters".to_owned());
+        }
+        if name.is_empty() || name.iter().any(u8::is_ascii_control) {
+            return Err("A user needs a name, without control characters".to_owned());
+        }
+        if rules.len() > RULES_MAX {
+            return Err(format!(
+                "At most {RULES_MAX} rules can be given at once, and here are {}",
+                rules.len()
+            ));
         }
         let known = self.by_name.get(name);
         let mut rights = known.map(|user| user.rights().clone()).unwrap_or_default();

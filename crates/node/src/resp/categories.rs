@@ -81,8 +81,7 @@ impl Entry {
     /// What it does to the `nth` of its keys, counted from 0.
     pub fn access(&self, args: Args<'_>, nth: usize) -> Access {
         match self.name {
-            "strlen" | "exists" | "type" | "ttl" | "pttl" | "expiretime" | "pexpiretime" | "llen"
-            | "hlen" | "hexists" | "watch" => Access::NEITHER,
+            "strlen" | "exists" | "type" | "llen" | "hlen" | "hexists" | "watch" => Access::NEITHER,
             "set" if answers_by_the_value(args) => Access::BOTH,
             "lmove" | "rpoplpush" | "blmove" | "brpoplpush" if nth == 1 => Access::WRITE,
             "getset" | "getdel" | "getex" | "incr" | "incrby" | "incrbyfloat" | "decr" | "decrby"

@@ -52,6 +52,7 @@ impl State {
             // Without a sub-command its arity is wrong, and with one it is not asked for.
             Own::Container => self.error(&wrong_arity(entry.name)),
             Own::ContextGet => self.on_context_get(host),
+            Own::ContextReset => self.on_context_reset(host),
             Own::ContextMerge | Own::ContextSet => {
                 self.on_context_take(own == Own::ContextSet, args, host);
             }
@@ -172,6 +173,7 @@ impl State {
         self.multi = None;
         self.watched.clear();
         self.leave_open(host);
+        self.forget(host);
         self.levels = Levels::default();
         self.protocol = Protocol::Resp2;
         self.use_keyspace(0, host);

@@ -1,4 +1,4 @@
-//! `MERIDIAN.CONTEXT GET | SET token | MERGE token`: what a session must remember leaves it as a token, and another
+//! `MERIDIAN.CONTEXT GET | RESET | SET token | MERGE token`: what a session must remember leaves it as a token, and another
 //! session, on whichever node, goes on after it.
 
 use super::job::Job;
@@ -112,6 +112,13 @@ impl State {
         self.run(Job::Export(export));
     }
 
+    /// `MERIDIAN.CONTEXT RESET`.
+    pub(super) fn on_context_reset(&mut self, host: &mut impl Host) {
+        self.forget(host);
+        self.cost = Cost::default();
+        self.reply().ok();
+    }
+
     /// `MERIDIAN.CONTEXT SET | MERGE token`.
     pub(super) fn on_context_take(&mut self, anew: bool, args: Args<'_>, host: &mut impl Host) {
         let now_s = host.now().wall / 1_000_000;
@@ -169,7 +176,7 @@ impl State {
     }
 
     /// Begins anew, as a session that has done nothing; what it shares with others stays with them.
-    fn forget(&mut self, host: &mut impl Host) {
+    pub(super) fn forget(&mut self, host: &mut impl Host) {
         self.leave_group(host);
         self.composed = compose::Session::default();
         host.forget(self.id);

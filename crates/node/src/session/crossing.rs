@@ -73,6 +73,10 @@ impl State {
         if fences.is_empty() {
             fences.push((self.keyspace, Fence::default()));
         }
+        let none = fences.iter().find(|(keyspace, _)| !host.keyspaces()[*keyspace].engine().has_fences());
+        if let Some((keyspace, _)) = none {
+            return self.error(&outcome::no_fence(&host.keyspaces()[*keyspace]));
+        }
         self.cost = Cost::default();
         let steps = fences.into_iter().map(|(keyspace, fence)| (keyspace, Some(fence))).collect();
         self.run_crossing(steps, Then::Reply, host);

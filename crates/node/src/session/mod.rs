@@ -191,6 +191,12 @@ impl Session {
         (self.input.len(), self.state.output.len())
     }
 
+    /// How many bytes it holds: those, and what is gathered for `EXEC`.
+    pub(crate) fn held(&self) -> usize {
+        let (input, output) = self.waiting();
+        input + output + self.state.gathered()
+    }
+
     /// Whether its user was deleted: the connection is to be closed.
     pub fn is_departed(&self) -> bool {
         self.state.user.is_gone() && !self.state.closing
@@ -257,7 +263,7 @@ impl Session {
 
     /// Takes up that this session, which waits for items, has something to do.
     pub fn on_called(&mut self, host: &mut impl Host) {
-        if self.state.on_called(host) {
+        if self.state.on_called(self.parser.args(&self.input), host) {
             self.drop_finished(host);
             self.on_input(host);
         }

@@ -18,6 +18,8 @@ pub(super) struct Open {
     read_only: bool,
     /// It has been given up, and the client was told.
     over: bool,
+    /// How often the user's rights had changed when it began.
+    rights: u64,
 }
 
 /// A command that begins or ends the transaction.
@@ -30,8 +32,12 @@ pub(super) struct Control {
 #[derive(Debug)]
 enum What {
     Begin(Open),
-    Commit { read_only: bool },
+    Commit {
+        read_only: bool,
+    },
     Abort,
+    /// An abort in a commit's place: the user may have written what it may write no more.
+    Outlaw,
 }
 
 impl State {
@@ -56,7 +62,7 @@ impl State {
         if !self.watched.is_empty() {
             return self.error("ERR MERIDIAN.BEGIN after WATCH is not allowed: UNWATCH first");
         }
-        let what = What::Begin(Open { read_only, over: false });
+        let what = What::Begin(Open { read_only, over: false, rights: self.user.changes() });
         self.control(Request::Begin { read_only }, what, host);
     }
 
@@ -65,6 +71,11 @@ impl State {
         match self.open.take() {
             None => self.error("ERR MERIDIAN.COMMIT without MERIDIAN.BEGIN"),
             Some(Open { over: true, .. }) => self.error(&outcome::over(&host.keyspaces()[self.keyspace])),
+            Some(Open { rights, read_only: false, .. })
+                if !self.user.is_unrestricted() && self.user.changes() != rights =>
+            {
+                self.control(Request::Abort, What::Outlaw, host);
+            }
             Some(Open { read_only, .. }) => self.control(Request::Commit, What::Commit { read_only }, host),
         }
     }
@@ -126,6 +137,7 @@ fn ends_or_leaves(own: Own) -> bool {
             | Own::Begin
             | Own::ContextGet
             | Own::ContextMerge
+            | Own::ContextReset
             | Own::ContextSet
             | Own::DbSize
             | Own::Discard
@@ -163,6 +175,9 @@ impl Control {
             }
             // Whatever became of the request: it was not committed, and never will be.
             (What::Abort, _) | (What::Commit { .. }, Outcome::Done) => state.reply().ok(),
+            (What::Outlaw, _) => state.error(
+                "NOPERM what this user may do has changed since MERIDIAN.BEGIN: nothing was done, begin again",
+            ),
             (what, other) => {
                 let read = !matches!(what, What::Commit { read_only: false });
                 state.error(&outcome::error(&host.keyspaces()[state.keyspace], other, read));

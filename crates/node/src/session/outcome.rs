@@ -83,6 +83,14 @@ pub(super) fn no_transactions(keyspace: &KeyspaceInfo, what: &str) -> String {
     not_of_model(keyspace, what, has_transactions)
 }
 
+/// The error for a fence of what a session has used, where the model has none.
+pub(super) fn no_fence(keyspace: &KeyspaceInfo) -> String {
+    format!(
+        "ERR {}, which has no fence, and this session uses it: pass on MERIDIAN.CONTEXT GET, or RESET to forget what was used",
+        place(keyspace)
+    )
+}
+
 fn has_transactions(engine: EngineName) -> bool {
     engine.model.several() == Several::Transactions
 }

@@ -59,16 +59,16 @@ impl State {
         args: Args<'_>,
         host: &mut impl Host,
     ) {
-        let asked = match typer(args) {
-            Ok(asked) => asked,
-            Err(refusal) => return self.error(&refusal),
-        };
         let keyspace = &host.keyspaces()[self.keyspace];
         let refusal = outcome::not_served(keyspace, Class::ReadModifyWrite, entry.name)
             .or_else(|| self.unfit_for_prefix(Class::ReadModifyWrite, entry.name));
         if let Some(refusal) = refusal {
             return self.error(&refusal);
         }
+        let asked = match typer(args) {
+            Ok(asked) => asked,
+            Err(refusal) => return self.error(&refusal),
+        };
         let now = host.now().monotonic;
         let until = match asked.patience {
             Patience::For(span) => Some(now.saturating_add(span)),
@@ -86,10 +86,18 @@ impl State {
     }
 
     /// The node says that somebody who waits has something to do.
-    pub(super) fn on_called(&mut self, host: &mut impl Host) -> bool {
+    pub(super) fn on_called(&mut self, args: Args<'_>, host: &mut impl Host) -> bool {
         let Some(mut running) = self.running.take() else { return false };
+        let args = args.skip(running.prefix);
         let ended = match &mut running.job {
-            Job::Take(take) if take.trying.is_none() => take.go_on(self, host),
+            Job::Take(take) if take.trying.is_none() => match self.may_still(args, take.keyspace) {
+                Ok(()) => take.go_on(self, host),
+                Err(refusal) => {
+                    take.leave(false, host);
+                    self.error(&refusal);
+                    take.end(self, host)
+                }
+            },
             _ => false,
         };
         if !ended {

@@ -93,6 +93,12 @@ impl State {
         self.show_transaction(host);
     }
 
+    /// How many bytes it keeps for `EXEC`.
+    pub(super) fn gathered(&self) -> usize {
+        let queued = self.multi.as_ref().map_or(0, |multi| multi.bytes);
+        queued + self.watched.iter().map(|watched| watched.key.len()).sum::<usize>()
+    }
+
     /// Takes a command into the transaction.
     pub(super) fn queue(&mut self, entry: &'static Entry, args: Args<'_>, host: &mut impl Host) {
         let refusal = self.unfit(entry, args, host);
@@ -114,14 +120,14 @@ impl State {
         let name = entry.name.replace('|', " ").to_uppercase();
         let keyspace = &host.keyspaces()[self.keyspace];
         let several = keyspace.model.several();
-        if several == Several::Snapshots {
-            return Some(outcome::no_transactions(keyspace, &format!("{name} inside MULTI")));
-        }
         if matches!(entry.kind, Kind::Own(_)) {
             return Some(format!(
                 "ERR {name} is not served inside MULTI: a transaction is one step on {}; send it before or after",
                 if several == Several::Transactions { "keys" } else { "one key" }
             ));
+        }
+        if several == Several::Snapshots {
+            return Some(outcome::no_transactions(keyspace, &format!("{name} inside MULTI")));
         }
         if multi.bytes > Multi::BYTES_MAX {
             return Some(format!("ERR a transaction has at most {} bytes", Multi::BYTES_MAX));

@@ -98,6 +98,20 @@ impl State {
         })
     }
 
+    /// Whether a command that has waited may go on.
+    pub(super) fn may_still(&self, args: Args<'_>, keyspace: usize) -> Result<(), String> {
+        let Some(entry) = table::find(&args[0]).filter(|_| !self.user.is_unrestricted()) else {
+            return Ok(());
+        };
+        self.user.rights().check(entry, args, Some(keyspace)).map_err(|_| {
+            let user = printable(self.user.name(), 128);
+            format!(
+                "NOPERM what user {user} may do has changed while {} waited: nothing was taken",
+                entry.name
+            )
+        })
+    }
+
     /// Works in another keyspace from now on, if the user may.
     pub(super) fn move_to(&mut self, keyspace: usize, host: &mut impl Host) {
         if !self.user.is_unrestricted() && !self.user.rights().may_use(keyspace) {
@@ -146,6 +160,11 @@ impl State {
             return Err(WRONG_PASSWORD.into());
         };
         if !Rc::ptr_eq(&user, &self.user) {
+            // Where the former one was begun says nothing of the new one; what was selected stays, as in Redis.
+            if self.user.rights().start() == Some(self.keyspace) {
+                self.use_keyspace(0, host);
+            }
+            self.levels = Levels::default();
             self.user = user;
             self.begin_as_user(host);
         }

@@ -75,6 +75,15 @@ impl Filter {
     }
 }
 
+/// Whether a pattern is short enough: it may be gone through once for each byte of each key.
+fn fits(pattern: &[u8]) -> Result<(), Refusal> {
+    const LENGTH_MAX: usize = 1_024;
+    if pattern.len() <= LENGTH_MAX {
+        return Ok(());
+    }
+    Err(format!("ERR a pattern has at most {LENGTH_MAX} bytes, and this one {}", pattern.len()).into())
+}
+
 impl State {
     /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`.
     pub(super) fn on_scan(&mut self, args: Args<'_>, host: &mut impl Host) {
@@ -86,6 +95,9 @@ impl State {
 
     /// `KEYS pattern`.
     pub(super) fn on_keys(&mut self, args: Args<'_>, host: &mut impl Host) {
+        if let Err(refusal) = fits(&args[1]) {
+            return self.error(&refusal);
+        }
         let pattern = Some(args.bytes(1)).filter(|pattern| pattern != "*");
         self.walk(Kind::Keys, Filter { pattern, type_name: None }, host);
     }
@@ -234,7 +246,10 @@ fn scan_options(args: Args<'_>) -> Result<(Cursor, Filter), Refusal> {
                     return Err(SYNTAX);
                 }
             }
-            b"match" => filter.pattern = Some(args.bytes(index + 1)).filter(|pattern| pattern != "*"),
+            b"match" => {
+                fits(value)?;
+                filter.pattern = Some(args.bytes(index + 1)).filter(|pattern| pattern != "*");
+            }
             b"type" => filter.type_name = Some(args.bytes(index + 1)),
             _ => return Err(SYNTAX),
         }
