@@ -89,6 +89,12 @@ STAGES = {
             {"MERIDIAN_PHOTOS": "100000"},
         ),
         (
+            "services used as one, 119 runs",
+            5,
+            [CARGO, "test", *SIM, "--package", "meridian-sim", "--test", "composed", "services_are_one", "--", "--nocapture"],
+            {"MERIDIAN_RUNS": "17"},
+        ),
+        (
             "services outside, with a planted bug",
             4,
             [CARGO, "test", *SIM, "--package", "meridian", "--features", "planted-bugs"]
