@@ -9,16 +9,25 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 use tokio::runtime::Builder;
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::time::{Sleep, sleep, timeout};
 
 /// How long the node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How many may ask at once.
 const ASKED: usize = 16;
+/// How many may be connected at once, each with an open file: others wait until one of them has gone.
+pub(crate) const VISITS: usize = 32;
+/// After how long a connection is ended, whatever comes over it: those who say nothing keep out nobody for longer.
+const VISIT: Duration = Duration::from_mins(1);
 
 /// What is asked of the node.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +53,7 @@ pub(crate) fn serve(listener: TcpListener) -> io::Result<mpsc::Receiver<Question
     std::thread::Builder::new().name("admin".to_owned()).spawn(move || {
         let served = runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener)?;
+            let listener = Door { listener, free: Arc::new(Semaphore::new(VISITS)) };
             let gone = ask.clone();
             let router = Router::new()
                 .route("/metrics", get(metrics))
@@ -57,6 +67,73 @@ pub(crate) fn serve(listener: TcpListener) -> io::Result<mpsc::Receiver<Question
         }
     })?;
     Ok(questions)
+}
+
+/// Lets in [`VISITS`], each for [`VISIT`].
+struct Door {
+    listener: tokio::net::TcpListener,
+    free: Arc<Semaphore>,
+}
+
+impl axum::serve::Listener for Door {
+    type Io = Visit;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Visit, SocketAddr) {
+        let place = self.free.clone().acquire_owned().await.expect("it is never closed");
+        let (stream, from) = axum::serve::Listener::accept(&mut self.listener).await;
+        (Visit { stream, end: Box::pin(sleep(VISIT)), _place: place }, from)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A connection that ends.
+struct Visit {
+    stream: TcpStream,
+    end: Pin<Box<Sleep>>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Visit {
+    fn poll_end(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        match self.end.as_mut().poll(context) {
+            Poll::Ready(()) => Err(io::ErrorKind::TimedOut.into()),
+            Poll::Pending => Ok(()),
+        }
+    }
+}
+
+impl AsyncRead for Visit {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.poll_end(context)?;
+        Pin::new(&mut self.stream).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for Visit {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_end(context)?;
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
 }
 
 /// Answers what is asked.

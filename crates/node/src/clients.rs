@@ -2,11 +2,11 @@
 
 use crate::node::{SharedNode, spawn};
 use crate::session::SessionId;
+use crate::strangers::Strangers;
 use crate::tls;
 use crate::transport::RefusalLog;
 use crate::wire::{self, Reader, Stream, TLS_BEGINS};
 use rustls::ServerConfig;
-use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
@@ -20,8 +20,8 @@ use tokio::time::{sleep, timeout};
 const READ: usize = 16 << 10;
 /// How long a client may take to shake hands.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How many may be about to: others are turned away meanwhile.
-const STRANGERS: usize = 1_024;
+/// How many may be about to.
+pub(crate) const STRANGERS: usize = 256;
 /// To a client that does not speak TLS.
 const PLAIN: &[u8] = b"-ERR this port speaks TLS: connect with TLS (redis-cli --tls, rediss://)\r\n";
 
@@ -31,7 +31,7 @@ const EXPOSED: &[u8] = b"-DENIED this node is protected and its default user nee
 
 /// Accepts clients for ever.
 pub(crate) async fn listen(node: SharedNode, listener: TcpListener) {
-    let strangers = Rc::new(Cell::new(0));
+    let strangers = Strangers::new("clients", STRANGERS);
     let log = Rc::new(RefusalLog::default());
     loop {
         match listener.accept().await {
@@ -56,31 +56,22 @@ fn secure(
     node: &SharedNode,
     stream: TcpStream,
     config: Arc<ServerConfig>,
-    strangers: &Rc<Cell<usize>>,
+    strangers: &Strangers,
     log: &Rc<RefusalLog>,
 ) {
-    if strangers.get() >= STRANGERS {
-        return;
-    }
-    strangers.set(strangers.get() + 1);
-    let (at, strangers, log) = (node.clone(), strangers.clone(), log.clone());
-    let task = async move {
-        let from = stream.peer_addr().map_or("nowhere".to_owned(), |address| address.ip().to_string());
-        let shaken = timeout(HANDSHAKE, shake_hands(stream, config)).await;
-        strangers.set(strangers.get() - 1);
-        match shaken {
-            Ok(Ok(stream)) => accept(&at, stream),
-            Ok(Err(error)) => {
-                if let Some(why) = wire::tls_error(&error) {
-                    log.say(&format!("refused the client at {from}"), &tls::explain(why));
-                } else if error.kind() == io::ErrorKind::Unsupported {
-                    log.say(&format!("refused the client at {from}"), &error.to_string());
-                }
+    let from = stream.peer_addr().map_or("nowhere".to_owned(), |address| address.ip().to_string());
+    let (at, log) = (node.clone(), log.clone());
+    strangers.meet(node, timeout(HANDSHAKE, shake_hands(stream, config)), move |shaken| match shaken {
+        Ok(Ok(stream)) => accept(&at, stream),
+        Ok(Err(error)) => {
+            if let Some(why) = wire::tls_error(&error) {
+                log.say(&format!("refused the client at {from}"), &tls::explain(why));
+            } else if error.kind() == io::ErrorKind::Unsupported {
+                log.say(&format!("refused the client at {from}"), &error.to_string());
             }
-            Err(_) => tracing::debug!("{from} did not shake hands within {HANDSHAKE:?}"),
         }
-    };
-    spawn(node, task);
+        Err(_) => tracing::debug!("{from} did not shake hands within {HANDSHAKE:?}"),
+    });
 }
 
 async fn shake_hands(stream: TcpStream, config: Arc<ServerConfig>) -> io::Result<Stream> {

@@ -23,6 +23,7 @@ mod queues;
 pub mod resp;
 mod serve;
 pub mod session;
+mod strangers;
 mod tally;
 #[cfg(test)]
 mod tests;

@@ -49,10 +49,10 @@ pub fn serve(config: Config, name: &str) -> Result<(), NodeError> {
 pub fn check(config: &Config, me: usize) -> Result<(), NodeError> {
     let node = &config.nodes[me];
     if let Some(tls) = &config.tls {
-        Tls::load(tls, &node.name).map_err(NodeError::Tls)?;
+        Tls::load(tls, node).map_err(NodeError::Tls)?;
     }
     let nodes_are_known = !config.secret.is_empty() || config.tls.as_ref().is_some_and(|tls| tls.nodes);
-    if let Some(why) = access::exposed(node, &config.users, nodes_are_known) {
+    if let Some(why) = access::exposed(node, config, nodes_are_known) {
         if config.protected {
             return Err(NodeError::Exposed { node: node.name.clone(), why });
         }

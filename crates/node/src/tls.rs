@@ -1,12 +1,13 @@
 //! Certificates: what a node shows, whom it believes, and how both are renewed while it runs. The provider of cryptography
 //! is named here and nowhere else.
 
-use crate::config::TlsConfig;
-use rustls::client::verify_server_name;
+use crate::config::{NodeConfig, TlsConfig};
+use rustls::client::danger::ServerCertVerifier;
+use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::{CertificateError, ClientConfig, Error, RootCertStore, ServerConfig};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +16,8 @@ use std::time::SystemTime;
 /// A node's certificates, as they were last read.
 pub(crate) struct Tls {
     settings: TlsConfig,
+    /// Where other nodes find this one, for which its certificate must be.
+    address: String,
     made: Made,
     /// When each file was changed, and its length, as it was last read.
     stamps: Vec<Stamp>,
@@ -29,16 +32,17 @@ struct Made {
 }
 
 impl Tls {
-    /// Reads the files of the node called `node`.
+    /// Reads the files of a node.
     ///
     /// # Errors
     /// Which file is wrong, and why.
-    pub(crate) fn load(settings: &TlsConfig, node: &str) -> Result<Self, String> {
-        let settings = settings.of_node(node);
+    pub(crate) fn load(settings: &TlsConfig, node: &NodeConfig) -> Result<Self, String> {
+        let settings = settings.of_node(&node.name);
+        let address = node.peer.clone();
         // What changes while it is read is read again.
         let stamps = stamps(&settings);
-        let made = make(&settings)?;
-        Ok(Self { settings, made, stamps })
+        let made = make(&settings, &address)?;
+        Ok(Self { settings, address, made, stamps })
     }
 
     /// Reads the files again, if `always` or if one of them has changed; tells whether it did. Files that are wrong leave
@@ -52,7 +56,7 @@ impl Tls {
             return Ok(false);
         }
         self.stamps = stamps;
-        self.made = make(&self.settings)?;
+        self.made = make(&self.settings, &self.address)?;
         Ok(true)
     }
 
@@ -79,8 +83,9 @@ fn stamps(settings: &TlsConfig) -> Vec<Stamp> {
     files(settings).map(stamp).collect()
 }
 
-fn make(settings: &TlsConfig) -> Result<Made, String> {
+fn make(settings: &TlsConfig, address: &str) -> Result<Made, String> {
     let provider = Arc::new(ring::default_provider());
+    check_own(settings, &provider, address)?;
     let for_clients = if settings.clients {
         let config = serve(settings, &provider, settings.client_ca.as_deref())?;
         Some(Arc::new(config))
@@ -95,6 +100,36 @@ fn make(settings: &TlsConfig) -> Result<Made, String> {
         _ => None,
     };
     Ok(Made { for_clients, for_nodes })
+}
+
+/// Whether others will believe the certificate.
+fn check_own(settings: &TlsConfig, provider: &Arc<CryptoProvider>, address: &str) -> Result<(), String> {
+    let unfit = |error: &Error| format!("{}: {}", settings.certificate.display(), explain(error));
+    let chain = read_certificates(&settings.certificate)?;
+    let (own, others) = chain.split_first().expect("there is one");
+    // Whom clients believe is not known here. When it is good is looked at before who has signed it.
+    let roots = match settings.ca.as_ref().filter(|_| settings.nodes) {
+        Some(ca) => read_roots(ca)?,
+        None => {
+            let mut roots = RootCertStore::empty();
+            roots.add(own.clone()).map_err(|error| unfit(&error))?;
+            roots
+        }
+    };
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
+    let verifier = verifier.map_err(|error| format!("{}: {error}", settings.certificate.display()))?;
+    match verifier.verify_server_cert(own, others, &name_of(address)?, &[], UnixTime::now()) {
+        Err(
+            error @ Error::InvalidCertificate(
+                CertificateError::Expired
+                | CertificateError::ExpiredContext { .. }
+                | CertificateError::NotValidYet
+                | CertificateError::NotValidYetContext { .. },
+            ),
+        ) => Err(unfit(&error)),
+        Err(error) if settings.nodes => Err(unfit(&error)),
+        _ => Ok(()),
+    }
 }
 
 /// How to be dialled, by those that show a certificate of `ca` if there is one.
@@ -116,7 +151,13 @@ fn serve(
         }
     };
     let (chain, key) = read_identity(settings)?;
-    builder.with_single_cert(chain, key).map_err(|error| unfit(settings, &error))
+    let mut config = builder.with_single_cert(chain, key).map_err(|error| unfit(settings, &error))?;
+    if ca.is_some() {
+        // What goes on where it was left shows no certificate, which may have run out since.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
+    Ok(config)
 }
 
 /// How to dial: showing the certificate, and believing those of `ca`.
@@ -125,10 +166,12 @@ fn dial(settings: &TlsConfig, provider: &Arc<CryptoProvider>, ca: &Path) -> Resu
         .with_safe_default_protocol_versions()
         .map_err(|error| format!("tls: {error}"))?;
     let (chain, key) = read_identity(settings)?;
-    builder
+    let mut config = builder
         .with_root_certificates(read_roots(ca)?)
         .with_client_auth_cert(chain, key)
-        .map_err(|error| unfit(settings, &error))
+        .map_err(|error| unfit(settings, &error))?;
+    config.resumption = Resumption::disabled();
+    Ok(config)
 }
 
 fn unfit(settings: &TlsConfig, error: &Error) -> String {

@@ -6,30 +6,30 @@ use crate::frame::{self, Frame, HANDSHAKE_LIMIT, Kind};
 use crate::handshake::{self, Hello, Role, printable};
 use crate::node::{SharedNode, spawn};
 use crate::placement::NodeIndex;
+use crate::strangers::Strangers;
 use crate::tls::{self, Tls};
 use crate::wire::{self, Reader, Stream, TLS_BEGINS, Writer};
 use bytes::{Buf, BytesMut};
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, sleep_until, timeout};
 
 /// How long a node may take to say who it is.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// How many may be about to say so at once: strangers must not use up memory. One more takes the place of the
-/// oldest, so that those who say nothing keep out nobody who does.
-const STRANGERS: usize = 64;
+/// How many may be about to say so at once.
+pub(crate) const STRANGERS: usize = 64;
 /// Between two attempts to connect: at first, and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 /// The same after one side has refused the other, which no haste will change.
 const BACKOFF_REFUSED: Duration = Duration::from_secs(2);
-/// How often a refusal with the same reason is logged.
+/// How often a refusal with the same reason is logged, and how many others in that time: strangers must not fill the log.
 const SAY_AGAIN: Duration = Duration::from_mins(1);
+const SAID: usize = 10;
 /// Room for what one read may bring.
 const READ: usize = 64 << 10;
 
@@ -56,8 +56,7 @@ impl From<std::io::Error> for Failure {
 
 /// Accepts connections of other nodes for ever.
 pub(crate) async fn listen(node: SharedNode, listener: TcpListener) {
-    let strangers = Rc::new(RefCell::new(VecDeque::<(u64, AbortHandle)>::new()));
-    let mut last = 0;
+    let strangers = Strangers::new("other nodes", STRANGERS);
     let log = Rc::new(RefusalLog::default());
     loop {
         let (stream, from) = match listener.accept().await {
@@ -69,33 +68,19 @@ pub(crate) async fn listen(node: SharedNode, listener: TcpListener) {
                 continue;
             }
         };
-        last += 1;
-        let number = last;
-        let task = {
-            let (at, strangers, log) = (node.clone(), strangers.clone(), log.clone());
-            let greet = async move {
-                let met = accept(&at, stream).await;
-                strangers.borrow_mut().retain(|(other, _)| *other != number);
-                match met {
-                    Ok(met) => drop(talk(&at, met)),
-                    Err(Failure::Refused(why)) => {
-                        log.say(&format!("refused the node at {}", from.ip()), &why);
-                    }
-                    Err(Failure::RefusesUs(why)) => {
-                        log.say(&format!("the node at {} refused this one", from.ip()), &why);
-                    }
-                    Err(Failure::Unreachable(why)) => tracing::debug!("{from} did not shake hands: {why}"),
-                }
-            };
-            spawn(&node, greet).abort_handle()
+        let greeting = {
+            let node = node.clone();
+            async move { accept(&node, stream).await }
         };
-        let mut strangers = strangers.borrow_mut();
-        strangers.push_back((number, task));
-        if strangers.len() > STRANGERS
-            && let Some((_, oldest)) = strangers.pop_front()
-        {
-            oldest.abort();
-        }
+        let (at, log) = (node.clone(), log.clone());
+        strangers.meet(&node, greeting, move |met| match met {
+            Ok(met) => drop(talk(&at, met)),
+            Err(Failure::Refused(why)) => log.say(&format!("refused the node at {}", from.ip()), &why),
+            Err(Failure::RefusesUs(why)) => {
+                log.say(&format!("the node at {} refused this one", from.ip()), &why);
+            }
+            Err(Failure::Unreachable(why)) => tracing::debug!("{from} did not shake hands: {why}"),
+        });
     }
 }
 
@@ -381,24 +366,39 @@ async fn deliver_later(
     }
 }
 
-/// Logs refusals, and the same one only now and then.
+/// Logs refusals: the same one only now and then, and of different ones not too many.
 #[derive(Default)]
-pub(crate) struct RefusalLog {
-    last: RefCell<Option<(String, Instant)>>,
+pub(crate) struct RefusalLog(RefCell<Said>);
+
+/// What was logged in the last [`SAY_AGAIN`].
+#[derive(Default)]
+struct Said {
+    since: Option<Instant>,
+    texts: Vec<String>,
+    left_out: u64,
 }
 
 impl RefusalLog {
     pub(crate) fn say(&self, who: &str, why: &str) {
         let text = format!("{who}: {why}");
-        let mut last = self.last.borrow_mut();
-        if last.as_ref().is_none_or(|(said, at)| *said != text || at.elapsed() > SAY_AGAIN) {
+        let said = &mut *self.0.borrow_mut();
+        if said.since.is_none_or(|since| since.elapsed() > SAY_AGAIN) {
+            if said.left_out > 0 {
+                tracing::warn!("refused {} more connections, as was not told one by one", said.left_out);
+            }
+            *said = Said { since: Some(Instant::now()), ..Said::default() };
+        }
+        if said.texts.contains(&text) {
+        } else if said.texts.len() == SAID {
+            said.left_out += 1;
+        } else {
             tracing::warn!("{text}");
-            *last = Some((text, Instant::now()));
+            said.texts.push(text);
         }
     }
 
     fn clear(&self) {
-        self.last.take();
+        self.0.take();
     }
 }
 

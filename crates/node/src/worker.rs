@@ -103,8 +103,9 @@ const SOON: Duration = Duration::from_secs(2);
 /// How often a node looks whether its certificates have changed.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// Open files that clients must leave to other nodes, the log and the runtime.
-const FILES_KEPT: usize = 64;
+/// Open files that clients must leave: to other nodes, the log and the runtime, and to those who are not known yet or look at
+/// metrics.
+const FILES_KEPT: usize = 64 + crate::clients::STRANGERS + crate::transport::STRANGERS + crate::admin::VISITS;
 
 /// Binds an address.
 ///
@@ -220,7 +221,7 @@ fn make(
     let placement = Placement::new(&config);
     let outside = Outside::new(clock, me, incarnation, placement, links, batch);
     let core = Core::new(&config, outside, store.as_deref(), controls)?;
-    let tls = config.tls.as_ref().map(|tls| Tls::load(tls, &config.nodes[me].name)).transpose();
+    let tls = config.tls.as_ref().map(|tls| Tls::load(tls, &config.nodes[me])).transpose();
     let tls = tls.map_err(NodeError::Tls)?;
     let mut node = Node::new(config, core, store, life)?;
     node.tls = tls;

@@ -122,12 +122,13 @@ pub(super) fn read_tls(
 }
 
 /// Why a node would be open to whoever reaches it, if it would.
-pub(crate) fn exposed(node: &NodeConfig, users: &[UserConfig], nodes_are_known: bool) -> Option<String> {
+pub(crate) fn exposed(node: &NodeConfig, config: &super::Config, nodes_are_known: bool) -> Option<String> {
     const WAY_OUT: &str = "or say [security] protected = false if the network lets in only whom you trust";
-    let mut by_rules = Users::new(Vec::new());
-    // Rules are checked when they are read; of the default user only the password counts here.
-    let default = users.iter().filter(|user| user.name == "default").map(UserConfig::named);
-    let _ = by_rules.configure(default);
+    let mut by_rules = Users::new(names(&config.keyspaces));
+    let default = config.users.iter().filter(|user| user.name == "default").map(UserConfig::named);
+    if let Err((_, why)) = by_rules.configure(default) {
+        return Some(format!("what the user 'default' may do is not understood: {why}"));
+    }
     if by_rules.default_user().rights().is_open() && !is_local(&node.client) {
         return Some(format!(
             "whoever reaches {} could use every keyspace: give the user 'default' a password in a [[user]], {WAY_OUT}",
@@ -243,12 +244,16 @@ mod tests {
             name: "default".to_owned(),
             rules: rules.split(' ').map(str::to_owned).collect(),
         };
+        let exposed = |node: &NodeConfig, users: &[UserConfig], nodes_are_known| {
+            super::exposed(node, &Config { users: users.to_vec(), ..config() }, nodes_are_known)
+        };
         assert_eq!(exposed(&node, &[], false), None, "all of it is local");
         node.client = "0.0.0.0:7001".to_owned();
         let told = exposed(&node, &[], false).unwrap();
         assert!(told.contains("whoever reaches 0.0.0.0:7001 could use every keyspace"), "{told}");
         assert!(exposed(&node, &[user("on nopass +@all ~*")], false).is_some());
-        for closed in ["on >secret +@all ~*", "off", "on"] {
+        let own = format!("on >secret +@all ~* use={0} db={0}", config().keyspaces[0].name);
+        for closed in ["on >secret +@all ~*", "off", "on", &own] {
             assert_eq!(exposed(&node, &[user(closed)], false), None, "{closed}");
         }
         node.peer = "10.0.0.1:7101".to_owned();

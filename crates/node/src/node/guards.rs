@@ -2,7 +2,7 @@
 //! hold too much.
 
 use super::Node;
-use crate::session::{Session, SessionId};
+use crate::session::SessionId;
 use meridian_protocol::clock::Micros;
 
 /// Why a connection is ended without having asked for it.
@@ -83,14 +83,6 @@ fn too_large(mut held: Vec<(usize, SessionId)>, most: usize) -> impl Iterator<It
             over
         })
         .map(|(_, id)| id)
-}
-
-impl Session {
-    /// How many bytes wait in it, both ways.
-    fn held(&self) -> usize {
-        let (input, output) = self.waiting();
-        input + output
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Encrypted connections whose sockets are full.
 
-use crate::config::TlsConfig;
+use crate::config::{NodeConfig, TlsConfig};
+use crate::handshake::tests::config;
 use crate::tls::{Tls, name_of};
 use crate::wire::{Reader, Stream, Writer};
 use bytes::BytesMut;
@@ -29,7 +30,9 @@ async fn pair() -> ((Reader, Writer), (Reader, Writer)) {
         clients: true,
         nodes: true,
     };
-    let tls = Tls::load(&settings, "node").map_err(|why| assert_eq!(why, "")).unwrap();
+    let node =
+        NodeConfig { name: "node".to_owned(), peer: "127.0.0.1:1".to_owned(), ..config().nodes[0].clone() };
+    let tls = Tls::load(&settings, &node).map_err(|why| assert_eq!(why, "")).unwrap();
     let (accepts, dials) = tls.for_nodes().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let dialled = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
