@@ -36,6 +36,12 @@ STAGES = {
             [".venv/bin/python", "-m", "unittest", "discover", "-s", "clients/python/tests"],
             {"PYTHONPATH": "clients/python/src"},
         ),
+        (
+            "what the photos' driver counts",
+            0.5,
+            [".venv/bin/python", "-m", "unittest", "discover", "-s", "examples/photos"],
+            {"PYTHONPATH": "clients/python/src"},
+        ),
         ("the photos' page in a browser", 1, [".venv/bin/python", "tests/pages/photos.py", BINARY], {}),
         ("pages in a browser", 1, [".venv/bin/python", "tests/pages/timeline.py", BINARY], {}),
         ("the lab's pages in a browser", 1, [".venv/bin/python", "tests/pages/lab.py", BINARY], {}),
