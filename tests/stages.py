@@ -114,8 +114,8 @@ STAGES = {
     ],
 }
 
-# How cargo test and the Python tests say what they counted.
-COUNTED = re.compile(r"(?:^test result: \w+\. |^)(\d+) passed[;,] (\d+) failed")
+# How cargo test, the Python tests and unittest say what they counted; with unittest the exit status says whether any has failed.
+COUNTED = re.compile(r"(?:^test result: \w+\. |^)(\d+) passed[;,] (\d+) failed|^Ran (\d+) tests? in")
 
 
 def run(command, environment):
@@ -133,8 +133,8 @@ def run(command, environment):
     for line in process.stdout:
         counted = COUNTED.match(line)
         if counted:
-            passed += int(counted[1])
-            failed += int(counted[2])
+            passed += int(counted[1] or counted[3])
+            failed += int(counted[2] or 0)
         sys.stdout.write(line)
         sys.stdout.flush()
     return process.wait(), passed, failed
