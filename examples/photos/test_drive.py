@@ -59,13 +59,13 @@ class Counts(unittest.TestCase):
         self.assertEqual((self.driver.checked, self.driver.broken), ({"I3": 1}, {"I3": 0}))
         self.look(Behind())
         self.assertEqual((self.driver.checked, self.driver.broken), ({"I3": 2}, {"I3": 1}))
-        self.assertEqual((self.driver.given_up, self.driver.failed_writers), (0, 0))
+        self.assertEqual(self.driver.failed_writers, 0)
 
     def test_who_gave_up_has_not_looked_and_who_failed_to_write_says_why(self):
-        self.look(Data(lost="y"))
+        for lost in ("y", "xy"):
+            with self.assertRaisesRegex(drive.NoAnswer, "an observer gave up"):
+                self.look(Data(lost))
         self.assertEqual(self.driver.checked, {})
-        self.assertEqual(self.driver.given_up, 1)
-        self.look(Data(lost="xy"))
         self.assertEqual((self.driver.failed_writers, self.driver.first_failure), (3, "no answer within 30 s"))
 
     def test_every_photo_that_could_not_be_added_is_counted(self):
@@ -75,6 +75,14 @@ class Counts(unittest.TestCase):
         with mock.patch.object(drive.Browser, "add", add), self.assertRaises(drive.NoAnswer):
             self.driver.two_at_once()
         self.assertEqual((self.driver.failed_writers, self.driver.first_failure), (2, "photo:ID hung up"))
+
+    def test_a_scene_that_is_never_answered_ends_the_drive(self):
+        def scene():
+            raise drive.NoAnswer("Connection refused")
+
+        with mock.patch.object(drive, "HOPELESS", 0.3), self.assertRaisesRegex(SystemExit, "no scene of A2 .* 'Connection refused'"):
+            self.driver.play(scene, "A2")
+        self.assertLess(self.driver.unanswered["Connection refused"], 10, "it hurries")
 
 
 if __name__ == "__main__":
