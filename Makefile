@@ -65,6 +65,7 @@ python: setup ## redis-py, redis-cli and redis-benchmark against a running clust
 	$(CARGO) build $(SIM) --locked --package meridian
 	$(PYTHON) tests/interop/clients.py $(BINARY)
 	PYTHONPATH=clients/python/src $(PYTHON) -m unittest discover -s clients/python/tests
+	PYTHONPATH=clients/python/src $(PYTHON) -m unittest discover -s examples/photos
 
 pages: setup ## Pages that explain violations, the lab's and the photos', in a real browser; pictures of them in target/pages
 	$(CARGO) build $(SIM) --locked --package meridian

@@ -36,6 +36,12 @@ STAGES = {
             [".venv/bin/python", "-m", "unittest", "discover", "-s", "clients/python/tests"],
             {"PYTHONPATH": "clients/python/src"},
         ),
+        (
+            "what the photos' driver counts",
+            0.5,
+            [".venv/bin/python", "-m", "unittest", "discover", "-s", "examples/photos"],
+            {"PYTHONPATH": "clients/python/src"},
+        ),
         ("the photos' page in a browser", 1, [".venv/bin/python", "tests/pages/photos.py", BINARY], {}),
         ("pages in a browser", 1, [".venv/bin/python", "tests/pages/timeline.py", BINARY], {}),
         ("the lab's pages in a browser", 1, [".venv/bin/python", "tests/pages/lab.py", BINARY], {}),
@@ -114,8 +120,8 @@ STAGES = {
     ],
 }
 
-# How cargo test and the Python tests say what they counted.
-COUNTED = re.compile(r"(?:^test result: \w+\. |^)(\d+) passed[;,] (\d+) failed")
+# How cargo test, the Python tests and unittest say what they counted; with unittest the exit status says whether any has failed.
+COUNTED = re.compile(r"(?:^test result: \w+\. |^)(\d+) passed[;,] (\d+) failed|^Ran (\d+) tests? in")
 
 
 def run(command, environment):
@@ -133,8 +139,8 @@ def run(command, environment):
     for line in process.stdout:
         counted = COUNTED.match(line)
         if counted:
-            passed += int(counted[1])
-            failed += int(counted[2])
+            passed += int(counted[1] or counted[3])
+            failed += int(counted[2] or 0)
         sys.stdout.write(line)
         sys.stdout.flush()
     return process.wait(), passed, failed

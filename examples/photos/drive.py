@@ -23,6 +23,7 @@ import json
 import random
 import re
 import statistics
+import sys
 import threading
 import time
 import uuid
@@ -33,7 +34,9 @@ import redis
 from meridian_context import HEADER, Context
 from PIL import Image
 
+# Seconds until an answer is not waited for any more, and until it is not worth while to go on.
 PATIENCE = 20
+HOPELESS = 300
 
 
 def painted():
@@ -71,8 +74,10 @@ class Browser:
             raise NoAnswer(str(error)) from error
         finally:
             connection.close()
-        if self.contexts and answer.getheader(HEADER):
-            self.context = Context.of(answer.getheader(HEADER))
+        told = answer.getheader(HEADER)
+        # It may be empty: then what was told is no good any more.
+        if self.contexts and told is not None:
+            self.context = Context.of(told)
         if answer.status >= 500:
             raise NoAnswer(data.decode())
         return answer.status, data
@@ -88,6 +93,11 @@ class Browser:
         return [photo["id"] for photo in json.loads(data)["photos"]]
 
 
+def anonymous(error):
+    """Why something failed, so that the same reasons read the same."""
+    return re.sub(r"[0-9a-f]{32}", "ID", str(error) or type(error).__name__)[:80]
+
+
 class Driver:
     def __init__(self, args):
         self.args = args
@@ -95,6 +105,7 @@ class Driver:
         self.contexts = not args.no_contexts and not args.no_fences
         self.lock = threading.Lock()
         self.checked, self.broken, self.unanswered = {}, {}, {}
+        self.failed_writers, self.first_failure = 0, None
         self.took = {"add": [], "view": []}
         self.calls = open(args.calls, "w", encoding="utf-8") if args.calls else None
         self.ports = [int(port) for port in args.meridian.split(",")]
@@ -117,6 +128,19 @@ class Driver:
             self.took[what].append(time.monotonic() - began)
         return result
 
+    def write(self, pool, act, *args):
+        """Begins to write in a thread of `pool`. That it fails is counted, whoever waits for it or not."""
+        writing = pool.submit(act, *args)
+        writing.add_done_callback(self.written)
+        return writing
+
+    def written(self, writing):
+        error = writing.exception()
+        if error:
+            with self.lock:
+                self.failed_writers += 1
+                self.first_failure = self.first_failure or anonymous(error)
+
     def people(self):
         """Two web servers, not the same."""
         return random.sample(self.servers, 2)
@@ -126,7 +150,9 @@ class Driver:
         mine, _ = self.people()
         album, photos = uuid.uuid4().hex, [uuid.uuid4().hex for _ in range(2)]
         with ThreadPoolExecutor(2) as both:
-            list(both.map(lambda photo: Browser(self.contexts).add(mine, album, photo), photos))
+            adding = [self.write(both, Browser(self.contexts).add, mine, album, photo) for photo in photos]
+        for one in adding:
+            one.result()
         deadline = time.monotonic() + 5
         while len(found := Browser(self.contexts).album(mine, album)) < 2 and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -147,7 +173,7 @@ class Driver:
         album, photo = uuid.uuid4().hex, uuid.uuid4().hex
         alice = Browser(self.contexts)
         with ThreadPoolExecutor(2) as others:
-            adding = others.submit(Browser(self.contexts).add, random.choice(self.servers), album, photo)
+            adding = self.write(others, Browser(self.contexts).add, random.choice(self.servers), album, photo)
             while photo not in alice.album(mine, album):
                 if adding.done():
                     adding.result()
@@ -185,30 +211,40 @@ class Driver:
         orders = [("photos", x, "queue", y), ("queue", y, "photos", x)]
 
         def observe(observer, order):
+            """Whether the other write is not there when the first one is; `None` if that never came."""
             first, key, second, other = order
             deadline = time.monotonic() + PATIENCE
-            while observer.use(first).get(key) is None and time.monotonic() < deadline:
-                pass
+            while observer.use(first).get(key) is None:
+                if time.monotonic() > deadline:
+                    return None
             return observer.use(second).get(other) is None
 
         try:
             with ThreadPoolExecutor(4) as at_once:
-                at_once.submit(lambda: writers[0].use("photos").set(x, "new"))
-                at_once.submit(lambda: writers[1].use("queue").set(y, "new"))
+                self.write(at_once, lambda: writers[0].use("photos").set(x, "new"))
+                self.write(at_once, lambda: writers[1].use("queue").set(y, "new"))
                 old = list(at_once.map(observe, observers, orders))
         finally:
             for service in writers + observers:
                 service.close()
+        if None in old:
+            raise NoAnswer("an observer gave up, and has seen no order")
         self.check("I3", all(old))
 
     def play(self, scene, *names):
+        answered = time.monotonic()
         while min(self.checked.get(name, 0) for name in names) < self.args.checks:
             try:
                 scene()
+                answered = time.monotonic()
             except (NoAnswer, redis.RedisError) as error:
-                why = re.sub(r"[0-9a-f]{32}", "ID", str(error))[:80]
+                why = anonymous(error)
                 with self.lock:
                     self.unanswered[why] = self.unanswered.get(why, 0) + 1
+                if time.monotonic() - answered > HOPELESS:
+                    sys.exit(f"no scene of {names[0]} was answered for {HOPELESS} s, the last one as {why!r}: see what the servers say")
+                # Where nobody listens that is known at once.
+                time.sleep(0.1)
 
     def run(self):
         scenes = [
@@ -232,6 +268,7 @@ class Driver:
             "checked": self.checked,
             "broken": self.broken,
             "unanswered": self.unanswered,
+            "failed writers": {"count": self.failed_writers, "first": self.first_failure},
             "ms": milliseconds,
         }
 

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import redis
-from meridian_context import HEADER, ContextMiddleware
+from meridian_context import HEADER, ContextMiddleware, ContextRefused
 from store import Store
 
 PAGE = Path(__file__).parent / "page"
@@ -44,6 +44,9 @@ class Application:
             status = "200 OK"
         except Refused as refused:
             status, kind, body = refused.status, "application/json", said(error=str(refused))
+        except ContextRefused as refused:
+            # Nothing was done; the middleware tells the browser to drop what it has sent, and then it may try again.
+            status, kind, body = "400 Bad Request", "application/json", said(error=str(refused))
         except redis.RedisError as error:
             # Nobody knows whether it was done: with the same id it may be tried again.
             status, kind, body = "504 Gateway Timeout", "application/json", said(error=str(error))

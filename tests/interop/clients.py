@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Stock clients against a running cluster: redis-py (both versions of RESP, pooled, with users and TLS), redis-cli, redis-benchmark.
+"""Stock clients against a running cluster: redis-py (both versions of RESP, pooled, with users and TLS, with contexts), redis-cli, redis-benchmark.
 
 usage: clients.py PATH/TO/meridian
 """
@@ -16,6 +16,9 @@ import traceback
 from pathlib import Path
 
 import redis
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "clients/python/src"))
+from meridian_context import Context, ContextRefused, current, session, use  # noqa: E402
 
 MERIDIAN = sys.argv[1] if len(sys.argv) == 2 else sys.exit(__doc__)
 
@@ -287,6 +290,52 @@ def scopes():
     assert results["client-name"][0] == results["node"][0] == 0, told
 
 
+def contexts():
+    """Sessions of clients/python: who brings a context finds what its giver has done, in another region; who brings none goes on from nobody."""
+    with Dev("--rtt", "paper", "--db", "0=po-serializable") as dev:
+        # One connection each: whoever comes next gets it.
+        here, there = (redis.Redis(port=dev.port + region, decode_responses=True, max_connections=1) for region in (1, 2))
+
+        def missed(carry):
+            count = 0
+            for number, key in enumerate("abcde" * 4):
+                there.get(key)
+                with use(Context()):
+                    with session(here) as db:
+                        db.set(key, f"{carry}{number}")
+                    told = current()
+                with use(told if carry else Context()):
+                    with session(there) as db:
+                        count += db.get(key) != f"{carry}{number}"
+            return count
+
+        missing, with_contexts = missed(False), missed(True)
+        print(f"    without contexts {missing} of 20 missed, with them {with_contexts}")
+        assert missing > 0 and with_contexts == 0
+
+        # Two users of a connection: the second one begins as on a new connection.
+        empty = redis.Redis(port=dev.port + 1).execute_command("MERIDIAN.CONTEXT", "GET")
+        for write in (True, False):
+            with use(Context()):
+                with session(here) as db:
+                    if write:
+                        db.set("a", "mine")
+                left = str(current())
+            assert (len(left) > len(empty)) == write, f"wrote {write}, and left {left}"
+
+        other = "B" if left[-8] == "A" else "A"
+        for token, why in ((left[:20], "it is not base64url, or cut off"), (left[:-8] + other + left[-7:], "its tag does not fit")):
+            with use(Context((token,))):
+                try:
+                    with session(here):
+                        raise AssertionError("a session began with a broken token")
+                except ContextRefused as refused:
+                    assert str(refused).startswith(f"BADTOKEN {why}"), refused
+                assert not current(), "a refused token is told again"
+        for client in (here, there):
+            client.close()
+
+
 def users(node, protocol):
     """Users and TLS: what a user may do, in redis-py's words."""
     def client(user, password):
@@ -408,6 +457,7 @@ def main():
         check("redis-py, users and TLS, RESP3", users, node, 3)
         check("redis-cli and redis-benchmark with TLS", secure_tools, node)
     check("redis-py, pools and what a session is", scopes)
+    check("redis-py, contexts", contexts)
     print(f"{passed} passed, {failed} failed")
     sys.exit(1 if failed else 0)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The photo-sharing application in a real browser: a photo is added, both people see it, its thumbnail appears.
+"""The photo-sharing application in a real browser: a photo is added, both people see it, its thumbnail appears; an answer is lost, a context refused.
 
 usage: photos.py PATH/TO/meridian [DIRECTORY FOR SCREENSHOTS]
 """
@@ -21,8 +21,8 @@ SHOTS = pathlib.Path(sys.argv[2]) if len(sys.argv) == 3 else None
 SECONDS = 1_000
 
 
-def use(browser, url, scheme, view, shot):
-    context = browser.new_context(viewport=view, color_scheme=scheme)
+def opened(context, url, album):
+    """The page with that album, and what its console says."""
     page = context.new_page()
     noise = []
     page.on("console", lambda message: noise.append(message.text))
@@ -30,8 +30,14 @@ def use(browser, url, scheme, view, shot):
     page.goto(url)
     expect(page.locator("#alice .region")).to_have_text("ca")
     expect(page.locator("#bob .region")).to_have_text("va")
-    page.fill("#album", f"test-{scheme}")
+    page.fill("#album", album)
     page.locator("#album").dispatch_event("change")
+    return page, noise
+
+
+def use(browser, url, scheme, view, shot):
+    context = browser.new_context(viewport=view, color_scheme=scheme)
+    page, noise = opened(context, url, f"test-{scheme}")
     page.fill("#title", "<b>Sunset</b>")
     page.click("#send")
     expect(page.locator("#alice .status")).to_contain_text("choose a JPEG")
@@ -60,6 +66,61 @@ def use(browser, url, scheme, view, shot):
     context.close()
 
 
+def lose_an_answer(browser, url):
+    """The paper's anomaly A4: the server has added a photo, and its answer is lost. The page says so and tries again; there is one photo."""
+    context = browser.new_context()
+    page, noise = opened(context, url, "lost")
+    posts = []
+    network = context.new_cdp_session(page)
+
+    def answered(event):
+        request = event["request"]
+        if request["method"] == "POST":
+            posts.append((request["url"], event.get("responseStatusCode")))
+        if request["method"] == "POST" and len(posts) == 1:
+            network.send("Fetch.failRequest", {"requestId": event["requestId"], "errorReason": "ConnectionReset"})
+        else:
+            network.send("Fetch.continueRequest", {"requestId": event["requestId"]})
+
+    network.on("Fetch.requestPaused", answered)
+    network.send("Fetch.enable", {"patterns": [{"urlPattern": "*/albums/*", "requestStage": "Response"}]})
+    # It says so for half a second.
+    page.evaluate(
+        """() => {
+            const status = document.querySelector("#alice .status");
+            window.said = [];
+            new MutationObserver(() => said.push(status.textContent)).observe(status, { childList: true });
+        }"""
+    )
+    page.click("#paint")
+    expect(page.locator("#bob .status")).to_contain_text("sees it", timeout=30 * SECONDS)
+    said = page.evaluate("said")
+    assert said[:2] == ["adding …", "no answer (Failed to fetch): trying again"], said
+    assert said[2].startswith("added in ") and said[2].endswith(" ms, at the second try"), said
+    assert [status for _, status in posts] == [200, 200], posts
+    for side in (0, 1):
+        found = page.evaluate("async (side) => (await look(sides[side])).photos.map((photo) => photo.title)", side)
+        assert found == ["Painted"], found
+    assert all("ERR_CONNECTION_RESET" in line for line in noise), noise
+    context.close()
+
+
+def refuse_a_context(browser, url):
+    """A context that is no good any more, as after an hour, is dropped, and the page goes on as if it had none."""
+    context = browser.new_context()
+    page, noise = opened(context, url, "refused")
+    expect(page.locator("#bob .status")).to_be_empty()
+    page.evaluate("context = ['AZ-corrupted']")
+    page.click("#paint")
+    expect(page.locator("#bob .status")).to_contain_text("sees it", timeout=30 * SECONDS)
+    told = page.locator("#alice .status").text_content()
+    assert told.startswith("added in ") and "try" not in told, told
+    assert "AZ-corrupted" not in page.evaluate("context"), "the page keeps what was refused"
+    # The browser itself says that there was an answer of 400.
+    assert [line for line in noise if "400" in line] and all("400" in line for line in noise), noise
+    context.close()
+
+
 def main():
     browser_path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     args = argparse.Namespace(
@@ -71,8 +132,10 @@ def main():
             browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
             use(browser, web[0], "light", {"width": 1280, "height": 800}, "wide")
             use(browser, web[0], "dark", {"width": 390, "height": 844}, "narrow")
+            lose_an_answer(browser, web[0])
+            refuse_a_context(browser, web[0])
             browser.close()
-    print("2 passed, 0 failed")
+    print("4 passed, 0 failed")
 
 
 if __name__ == "__main__":

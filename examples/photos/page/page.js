@@ -1,19 +1,26 @@
 "use strict";
 
-// What this page has seen, as the servers tell it; kept for as long as the page is open.
-let context = "";
+// What this page has seen, in tokens, as the servers tell it; kept for as long as the page is open.
+let context = [];
 const byId = (id) => document.getElementById(id);
 const sides = [
-  { section: byId("alice"), url: "", seen: new Set() },
-  { section: byId("bob"), url: "", seen: new Set() },
+  { section: byId("alice"), url: "" },
+  { section: byId("bob"), url: "" },
 ];
 
 async function ask(url, options = {}) {
-  const carry = byId("carry").checked;
-  const headers = carry && context ? { baggage: `meridian=${context}` } : {};
+  const sent = byId("carry").checked ? context : [];
+  const headers = sent.length ? { baggage: `meridian=${sent.join(".")}` } : {};
   const response = await fetch(url, { ...options, headers });
   const told = response.headers.get("Meridian-Context");
-  if (carry && told) context = told;
+  if (byId("carry").checked && told !== null) {
+    // An answer takes the place of what its request told. What others told meanwhile stays.
+    const left = told.split(".").filter(Boolean);
+    context = [...context.filter((token) => !sent.includes(token)), ...left];
+    // With less than was told, and nothing new: a token was refused, as after an hour, and nothing was done.
+    const isRefused = left.length < sent.length && left.every((token) => sent.includes(token));
+    if (response.status === 400 && isRefused) return ask(url, options);
+  }
   if (!response.ok) {
     const { error } = await response.json().catch(() => ({ error: response.statusText }));
     throw Object.assign(new Error(error), { status: response.status });
@@ -70,6 +77,8 @@ async function follow(side) {
   }
 }
 
+const TRIES = ["first", "second", "third", "fourth", "fifth"];
+
 async function add(data, title) {
   const [alice, bob] = sides;
   const id = crypto.randomUUID();
@@ -82,10 +91,10 @@ async function add(data, title) {
     const began = performance.now();
     try {
       await ask(url, { method: "POST", body: data });
-      say(alice, `added in ${Math.round(performance.now() - began)} ms` + (tries > 1 ? `, at the ${tries}th try` : ""));
+      say(alice, `added in ${Math.round(performance.now() - began)} ms` + (tries > 1 ? `, at the ${TRIES[tries - 1]} try` : ""));
       break;
     } catch (error) {
-      const retry = tries < 5 && (error.status === undefined || error.status >= 500);
+      const retry = tries < TRIES.length && (error.status === undefined || error.status >= 500);
       say(alice, retry ? `no answer (${error.message}): trying again` : error.message, true);
       if (!retry) return;
       await new Promise((resolve) => setTimeout(resolve, 500 * tries));
@@ -138,7 +147,7 @@ byId("paint").addEventListener("click", async () => {
 });
 byId("controls").addEventListener("submit", (event) => event.preventDefault());
 byId("album").addEventListener("change", () => sides.forEach(follow));
-byId("carry").addEventListener("change", () => { context = ""; });
+byId("carry").addEventListener("change", () => { context = []; });
 
 (async () => {
   const { region, peers } = await (await ask("/here")).json();

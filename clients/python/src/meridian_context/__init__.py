@@ -7,16 +7,19 @@ the `baggage` header of requests and in `Meridian-Context` of responses, as bagg
 `session` and `async_session` give a redis-py client on one connection that goes on from the context and leaves it as it is then.
 """
 
-from .context import HEADER, MEMBER, Context, absorb, current, outgoing, use
+from .context import HEADER, LENGTH_MAX, MEMBER, Context, ContextTooLong, absorb, current, outgoing, use
 from .middleware import ASGIContextMiddleware, ContextMiddleware
-from .sessions import SessionLost, async_session, session
+from .sessions import ContextRefused, SessionLost, async_session, session
 
 __all__ = [
     "HEADER",
+    "LENGTH_MAX",
     "MEMBER",
     "ASGIContextMiddleware",
     "Context",
     "ContextMiddleware",
+    "ContextRefused",
+    "ContextTooLong",
     "SessionLost",
     "absorb",
     "async_session",
