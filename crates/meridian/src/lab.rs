@@ -24,7 +24,7 @@ enum What {
     /// Run experiments; what was finished before is not run again
     Run(Run),
     /// Write report.html from what was run
-    Report(Out),
+    Report(Report),
     /// Compare engines in your own regions, with your own mix
     Compare(Compare),
 }
@@ -46,6 +46,15 @@ struct Out {
     /// Where results and the report go
     #[arg(long, value_name = "DIR", default_value = "lab-out")]
     out: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+struct Report {
+    #[command(flatten)]
+    out: Out,
+    /// Write it for keeping here: README.md, pictures under figures, and the page
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -98,7 +107,7 @@ pub(crate) fn run(options: &Options) -> Ended {
             Ok(Verdict::Fine)
         }
         What::Run(run) => run_experiments(run),
-        What::Report(out) => report(&out.out),
+        What::Report(asked) => report(asked),
         What::Compare(compare) => compare.run(),
     }
 }
@@ -162,7 +171,8 @@ fn tell(reported: &Reported) -> Verdict {
     verdict
 }
 
-fn report(out: &Path) -> Ended {
+fn report(asked: &Report) -> Ended {
+    let out = &asked.out.out;
     let reported: Vec<Reported> =
         catalog::all().into_iter().map(|experiment| Reported::read(experiment, out)).collect();
     if reported.iter().all(|reported| reported.results.points.is_empty()) {
@@ -173,9 +183,15 @@ fn report(out: &Path) -> Ended {
         )
         .into());
     }
-    let page =
-        report::page(&reported).map_err(|error| Fault::new("report.html", error, "report this as a bug"))?;
-    write(out, "report.html", &page)?;
+    let bug = |error| Fault::new("report.html", error, "report this as a bug");
+    match &asked.keep {
+        None => write(out, "report.html", &report::page(&reported).map_err(bug)?)?,
+        Some(kept) => {
+            for (name, text) in report::kept::files(&reported).map_err(bug)? {
+                write(kept, &name, &text)?;
+            }
+        }
+    }
     let alarming =
         reported.iter().flat_map(|reported| &reported.judged).any(meridian_lab::verdict::Judged::is_alarming);
     Ok(if alarming { Verdict::Negative } else { Verdict::Fine })
@@ -183,7 +199,8 @@ fn report(out: &Path) -> Ended {
 
 fn write(out: &Path, name: &str, page: &str) -> Result<(), Fault> {
     let path = out.join(name);
-    std::fs::create_dir_all(out).and_then(|()| std::fs::write(&path, page)).map_err(|error| {
+    let directory = path.parent().unwrap_or(out);
+    std::fs::create_dir_all(directory).and_then(|()| std::fs::write(&path, page)).map_err(|error| {
         Fault::new(path.display().to_string(), error, "choose a place that can be written")
     })?;
     println!("{}", path.display());

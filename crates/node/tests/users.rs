@@ -153,13 +153,13 @@ fn a_user_begins_in_its_keyspace_at_its_level() {
     assert!(client.say("CLIENT INFO", &mut host).contains(" db=3 "));
     client.say("ACL SETUSER default use=bank", &mut host);
     assert!(host.connect().say("CLIENT INFO", &mut host).contains(" db=2 "));
-    // A keyspace that it was sent to before it said who it is.
+    // Where the default user begins says nothing of who comes next.
     let mut other = host.connect();
     other.say("ACL SETUSER feeder on nopass ~* +@all db=feed", &mut host);
     other.say("AUTH feeder x", &mut host);
     assert_eq!(
         other.say("GET k", &mut host),
-        "-NOPERM User feeder has no permissions to use keyspace 2 'bank'\r\n"
+        "-NOPERM User feeder has no permissions to use keyspace 0 'main'\r\n"
     );
     assert_eq!(other.say("MERIDIAN.USE feed", &mut host), "+OK\r\n");
     assert_eq!(
@@ -246,7 +246,7 @@ fn what_takes_long_to_compare_is_refused() {
     let many = "~a ".repeat(4_097);
     let told = client.say(&format!("ACL SETUSER ann {many}"), &mut host);
     assert_eq!(told, "-ERR At most 4096 rules can be given at once, and here are 4097\r\n");
-    assert_eq!(client.say("ACL GETUSER ann", &mut host), "*-1\r\n", "there is no such user");
+    assert_eq!(client.say("ACL GETUSER ann", &mut host), "$-1\r\n", "there is no such user");
     let told = client.ask(&command(&["ACL", "SETUSER", "a\x07b"]), &mut host);
     assert!(String::from_utf8_lossy(&told).contains("without control characters"));
 }

@@ -20,7 +20,7 @@ const COLOURS: [RGBColor; 7] = [
 const DASHES: [(i32, i32); 7] = [(1, 0), (10, 5), (3, 4), (16, 4), (1, 0), (7, 7), (2, 6)];
 
 /// Small enough that text stays legible when the picture is as wide as a phone.
-const SIZE: (u32, u32) = (560, 380);
+pub(super) const SIZE: (u32, u32) = (560, 380);
 
 const TEXT: i32 = 20;
 

@@ -1,6 +1,7 @@
 //! The page that shows what came of the experiments: one file, no scripts, nothing fetched.
 
 mod chart;
+pub mod kept;
 mod plots;
 #[cfg(test)]
 mod tests;
@@ -94,6 +95,10 @@ impl Reported {
 /// # Errors
 /// What the libraries that draw and write say.
 pub fn page(reported: &[Reported]) -> Result<String, Box<dyn Error>> {
+    Ok(whole(reported)?.render()?)
+}
+
+fn whole(reported: &[Reported]) -> Result<Page, Box<dyn Error>> {
     let costs = &crate::cpu::COSTS;
     let introduction = format!(
         "Every figure was run under virtual time by the same machines that serve real clients. Medians and tails are of virtual \
@@ -103,7 +108,7 @@ pub fn page(reported: &[Reported]) -> Result<String, Box<dyn Error>> {
         costs.measured,
         if costs.note.is_empty() { String::new() } else { format!(", {}", costs.note) },
     );
-    write("The papers' figures, run again".to_owned(), introduction, reported)
+    gather("The papers' figures, run again".to_owned(), introduction, reported)
 }
 
 /// A page of that title.
@@ -112,6 +117,10 @@ pub(crate) fn write(
     introduction: String,
     reported: &[Reported],
 ) -> Result<String, Box<dyn Error>> {
+    Ok(gather(title, introduction, reported)?.render()?)
+}
+
+fn gather(title: String, introduction: String, reported: &[Reported]) -> Result<Page, Box<dyn Error>> {
     let mut tally: BTreeMap<&str, usize> = BTreeMap::new();
     for judged in reported.iter().flat_map(|reported| &reported.judged) {
         *tally.entry(judged.verdict.word()).or_default() += 1;
@@ -120,14 +129,13 @@ pub(crate) fn write(
         let headlines = reported.judged.iter().filter(|judged| judged.claim.headline);
         headlines.map(|judged| row(&reported.experiment.header.name, judged)).collect::<Vec<_>>()
     });
-    let page = Page {
+    Ok(Page {
         title,
         introduction,
         headlines: headlines.collect(),
         tally: tally.into_iter().map(|(word, count)| (word.to_owned(), count)).collect(),
         sections: reported.iter().map(section).collect::<Result<_, _>>()?,
-    };
-    Ok(page.render()?)
+    })
 }
 
 fn section(reported: &Reported) -> Result<Section, Box<dyn Error>> {

@@ -58,6 +58,23 @@ fn the_page_says_what_was_found() {
 }
 
 #[test]
+fn what_is_kept_is_the_same_in_markdown_and_pictures() {
+    let files = kept::files(&[reported(&[("A test", "A <test> | more")])]).unwrap();
+    let names: Vec<_> = files.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["README.md", "figures/small-1.svg", "report.html"]);
+    let [readme, picture, page] = [0, 1, 2].map(|file| files[file].1.as_str());
+    for part in [
+        "| 88 ms | 88 ms | 1.00 | reproduced within 0.0% |",
+        "src=\"figures/small-1.svg\"",
+        "`meridian lab run small --quick`",
+    ] {
+        assert!(readme.contains(part), "{part}\n{readme}");
+    }
+    assert!(picture.starts_with("<svg xmlns") && picture.trim_end().ends_with("</svg>"), "{picture}");
+    assert!(page.starts_with("<!DOCTYPE html>"));
+}
+
+#[test]
 fn results_are_kept_and_not_computed_again() {
     let out = tempfile::tempdir().unwrap();
     let experiment = Experiment::read(SOUND_FOR_TESTS).unwrap();
