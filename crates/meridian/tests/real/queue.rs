@@ -3,7 +3,7 @@
 use crate::harness::{Cluster, Dev, Plan, wait_for};
 use crate::resp::{Client, Value};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -118,7 +118,7 @@ struct Produced {
     unknown: Vec<String>,
 }
 
-fn produce(port: u16, database: &str, name: u16, stop: &AtomicBool) -> Produced {
+fn produce(port: u16, database: &str, name: u16, stop: &AtomicBool, count: &AtomicUsize) -> Produced {
     let mut produced = Produced::default();
     let mut client = Client::new(port);
     client.call(&["SELECT", database]);
@@ -126,11 +126,16 @@ fn produce(port: u16, database: &str, name: u16, stop: &AtomicBool) -> Produced 
         if stop.load(Ordering::SeqCst) {
             break;
         }
-        let job = format!("{name}-{number}");
-        match client.ask(&["RPUSH", "jobs", &job]) {
-            Ok(Value::Int(_)) => produced.acknowledged.push(job),
+        // More than is taken: where there are always jobs, those who are far from them have some, too.
+        let jobs = [0, 1, 2, 3].map(|part| format!("{name}-{number}-{part}"));
+        let words = ["RPUSH", "jobs"].into_iter().chain(jobs.iter().map(String::as_str));
+        match client.ask(&words.collect::<Vec<_>>()) {
+            Ok(Value::Int(_)) => {
+                count.fetch_add(jobs.len(), Ordering::SeqCst);
+                produced.acknowledged.extend(jobs);
+            }
             Ok(Value::Error(error)) if error.starts_with("CLUSTERDOWN") => {}
-            _ => produced.unknown.push(job),
+            _ => produced.unknown.extend(jobs),
         }
         thread::sleep(Duration::from_millis(2));
     }
@@ -138,13 +143,16 @@ fn produce(port: u16, database: &str, name: u16, stop: &AtomicBool) -> Produced 
 }
 
 /// Takes jobs into a list of its own until it is told to stop or its node dies; what it was answered.
-fn consume(port: u16, database: &str, list: &str, stop: &AtomicBool) -> Vec<String> {
+fn consume(port: u16, database: &str, list: &str, stop: &AtomicBool, count: &AtomicUsize) -> Vec<String> {
     let mut taken = Vec::new();
     let Ok(mut client) = Client::connect(port) else { return taken };
     let _ = client.ask(&["SELECT", database]);
     while !stop.load(Ordering::SeqCst) {
         match client.ask(&["BLMOVE", "jobs", list, "LEFT", "RIGHT", "0.5"]) {
-            Ok(Value::Bulk(Some(job))) => taken.push(job),
+            Ok(Value::Bulk(Some(job))) => {
+                taken.push(job);
+                count.fetch_add(1, Ordering::SeqCst);
+            }
             Ok(_) => {}
             Err(_) => break,
         }
@@ -173,27 +181,37 @@ fn a_killed_region_loses_no_job_and_doubles_none() {
     for database in ["0", "1", "2"] {
         let mut cluster = Cluster::start(WITH_TRANSACTIONS);
         let (stop, stop_consumers) = (AtomicBool::new(false), AtomicBool::new(false));
+        let made = AtomicUsize::new(0);
+        let taken_in = [0; 3].map(AtomicUsize::new);
         let lists: Vec<String> = (0..12).map(|number| format!("taken:{number}")).collect();
         let (produced, taken) = thread::scope(|scope| {
             let consumers: Vec<_> = lists
                 .iter()
                 .enumerate()
                 .map(|(number, list)| {
-                    let (port, stop) = (cluster.port(number as u16 % 3), &stop_consumers);
-                    scope.spawn(move || consume(port, database, list, stop))
+                    let region = number % 3;
+                    let (port, stop) = (cluster.port(region as u16), &stop_consumers);
+                    let count = &taken_in[region];
+                    scope.spawn(move || consume(port, database, list, stop, count))
                 })
                 .collect();
             let producers: Vec<_> = [1, 2, 1, 2]
                 .into_iter()
                 .enumerate()
                 .map(|(name, region)| {
-                    let (port, stop) = (cluster.port(region), &stop);
-                    scope.spawn(move || produce(port, database, name as u16, stop))
+                    let (port, stop, made) = (cluster.port(region), &stop, &made);
+                    scope.spawn(move || produce(port, database, name as u16, stop, made))
                 })
                 .collect();
-            thread::sleep(Duration::from_secs(2));
+            // However fast this machine is.
+            let patience = Duration::from_secs(60);
+            wait_for("every region takes jobs", patience, || {
+                made.load(Ordering::SeqCst) > 100
+                    && taken_in.iter().all(|taken| taken.load(Ordering::SeqCst) > 0)
+            });
             cluster.kill([0]);
-            thread::sleep(Duration::from_secs(3));
+            let before = made.load(Ordering::SeqCst);
+            wait_for("the others go on", patience, || made.load(Ordering::SeqCst) > before + 100);
             stop.store(true, Ordering::SeqCst);
             let produced: Vec<Produced> = producers.into_iter().map(|p| p.join().unwrap()).collect();
             thread::sleep(Duration::from_secs(1));
@@ -220,9 +238,8 @@ fn judge(cluster: &Cluster, database: &str, lists: &[String], produced: &[Produc
     };
     let first = held().len();
     println!("acknowledged {acknowledged}, unknown {unknown}, in a list at first {first}");
-    assert!(acknowledged > 200, "too few to mean anything: {acknowledged}");
     // What the dead had taken and not brought yet others bring.
-    wait_for("every job is in a list", Duration::from_secs(20), || {
+    wait_for("every job is in a list", Duration::from_secs(60), || {
         let held = held();
         produced.iter().flat_map(|p| &p.acknowledged).all(|job| held.contains_key(job))
     });
@@ -236,10 +253,6 @@ fn judge(cluster: &Cluster, database: &str, lists: &[String], produced: &[Produc
         for job in taken {
             assert!(brought.contains(job), "{list} was answered {job} and does not hold it");
         }
-    }
-    for region in 0..3 {
-        let had = taken.iter().skip(region).step_by(3).map(Vec::len).sum::<usize>();
-        assert!(had > 0, "consumers of region {region} had nothing");
     }
     // Who took the dead consumers' jobs has not done them: they go back, each once.
     let of_the_dead: Vec<String> =
