@@ -108,13 +108,12 @@ fn check_own(settings: &TlsConfig, provider: &Arc<CryptoProvider>, address: &str
     let chain = read_certificates(&settings.certificate)?;
     let (own, others) = chain.split_first().expect("there is one");
     // Whom clients believe is not known here. When it is good is looked at before who has signed it.
-    let roots = match settings.ca.as_ref().filter(|_| settings.nodes) {
-        Some(ca) => read_roots(ca)?,
-        None => {
-            let mut roots = RootCertStore::empty();
-            roots.add(own.clone()).map_err(|error| unfit(&error))?;
-            roots
-        }
+    let roots = if let Some(ca) = settings.ca.as_ref().filter(|_| settings.nodes) {
+        read_roots(ca)?
+    } else {
+        let mut roots = RootCertStore::empty();
+        roots.add(own.clone()).map_err(|error| unfit(&error))?;
+        roots
     };
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
     let verifier = verifier.map_err(|error| format!("{}: {error}", settings.certificate.display()))?;

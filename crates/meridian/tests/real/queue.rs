@@ -204,7 +204,7 @@ fn a_killed_region_loses_no_job_and_doubles_none() {
                 })
                 .collect();
             // However fast this machine is.
-            let patience = Duration::from_secs(60);
+            let patience = Duration::from_mins(1);
             wait_for("every region takes jobs", patience, || {
                 made.load(Ordering::SeqCst) > 100
                     && taken_in.iter().all(|taken| taken.load(Ordering::SeqCst) > 0)
@@ -239,7 +239,7 @@ fn judge(cluster: &Cluster, database: &str, lists: &[String], produced: &[Produc
     let first = held().len();
     println!("acknowledged {acknowledged}, unknown {unknown}, in a list at first {first}");
     // What the dead had taken and not brought yet others bring.
-    wait_for("every job is in a list", Duration::from_secs(60), || {
+    wait_for("every job is in a list", Duration::from_mins(1), || {
         let held = held();
         produced.iter().flat_map(|p| &p.acknowledged).all(|job| held.contains_key(job))
     });

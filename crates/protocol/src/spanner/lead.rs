@@ -60,7 +60,8 @@ pub(super) struct Active {
     pub(super) heard: Micros,
     /// Since when it waits for locks.
     pub(super) waiting: Option<Micros>,
-    /// How long it has waited for locks.
+    /// How long it has waited for locks since its client began to commit it: what it waited before, the client's estimate of
+    /// its end has in it.
     pub(super) waited: Micros,
     pub(super) stage: Stage,
 }
@@ -340,7 +341,9 @@ impl Replica {
     fn resume(&mut self, cx: &mut Step<'_>, id: TxnId) {
         let Some(active) = self.lead.active.get_mut(&id) else { return };
         let Some(since) = active.waiting.take() else { return };
-        active.waited += cx.now.monotonic - since;
+        if !matches!(active.stage, Stage::Open(_)) {
+            active.waited += cx.now.monotonic - since;
+        }
         match &active.stage {
             Stage::Open(_) => self.answer_read(cx, id),
             Stage::Preparing(..) => self.prepare(cx, id),

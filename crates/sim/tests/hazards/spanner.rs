@@ -284,3 +284,27 @@ fn a_hot_key_starves_nobody() {
         script.expect(schedule::kind_model(kind), Verdict::Holds);
     }
 }
+
+/// A transaction whose reads wait for locks takes no longer for the earliest end that it tells: that was estimated when it had them.
+#[test]
+fn what_reads_have_waited_for_locks_is_not_waited_for_again() {
+    let took = |kind| {
+        let mut script = schedule::settled(kind, &Settings::default());
+        let x = schedule::key(&mut script, 1);
+        let clients = [0, 0].map(|region| script.session(region));
+        for client in [clients, clients].concat() {
+            // By these they have measured the round trips.
+            script.run(client, &x, &Plan::Append("-".to_owned()));
+            script.run_for(1_000_000);
+        }
+        let first = script.begin(clients[0], &x, &Plan::Append("a".to_owned()));
+        script.run_for(20_000);
+        let second = script.begin(clients[1], &x, &Plan::Append("b".to_owned()));
+        script.finish(first);
+        script.finish(second);
+        [first, second].map(|operation| script.latency(operation).expect("it has ended"))
+    };
+    let [alone, behind] = took(Kind::Rss);
+    assert!(behind > alone + 100_000, "it has waited: {behind} and {alone} us");
+    assert_eq!([alone, behind], took(Kind::Strict));
+}
