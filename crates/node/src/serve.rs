@@ -31,7 +31,12 @@ pub fn serve(config: Config, name: &str) -> Result<(), NodeError> {
     if config.durability == Durability::Memory {
         eprintln!("meridian: node '{name}' keeps its records in memory: it cannot come back under its name");
     }
-    check(&config, me)?;
+    let tls = config.tls.as_ref().map(|tls| Tls::load(tls, &config.nodes[me])).transpose();
+    if let Err(why) = tls.map_err(NodeError::Tls)?.map_or(Ok(()), |tls| tls.is_good()) {
+        // Perhaps it is renewed soon: until then it serves those that believe it.
+        tracing::warn!("{why}");
+    }
+    check_doors(&config, me)?;
     prepare_process(config.limits.connections);
     let client = worker::bind(&config.nodes[me].client)?;
     let peer = worker::bind(&config.nodes[me].peer)?;
@@ -47,10 +52,15 @@ pub fn serve(config: Config, name: &str) -> Result<(), NodeError> {
 /// # Errors
 /// What is wrong.
 pub fn check(config: &Config, me: usize) -> Result<(), NodeError> {
-    let node = &config.nodes[me];
     if let Some(tls) = &config.tls {
-        Tls::load(tls, node).map_err(NodeError::Tls)?;
+        Tls::load(tls, &config.nodes[me]).and_then(|tls| tls.is_good()).map_err(NodeError::Tls)?;
     }
+    check_doors(config, me)
+}
+
+/// Whether the node is open to anybody, and may be.
+fn check_doors(config: &Config, me: usize) -> Result<(), NodeError> {
+    let node = &config.nodes[me];
     let nodes_are_known = !config.secret.is_empty() || config.tls.as_ref().is_some_and(|tls| tls.nodes);
     if let Some(why) = access::exposed(node, config, nodes_are_known) {
         if config.protected {

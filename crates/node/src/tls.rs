@@ -41,7 +41,7 @@ impl Tls {
         let address = node.peer.clone();
         // What changes while it is read is read again.
         let stamps = stamps(&settings);
-        let made = make(&settings, &address)?;
+        let made = make(&settings)?;
         Ok(Self { settings, address, made, stamps })
     }
 
@@ -56,8 +56,18 @@ impl Tls {
             return Ok(false);
         }
         self.stamps = stamps;
-        self.made = make(&self.settings, &self.address)?;
+        let made = make(&self.settings)?;
+        self.is_good()?;
+        self.made = made;
         Ok(true)
+    }
+
+    /// Whether others will believe the certificate.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn is_good(&self) -> Result<(), String> {
+        check_own(&self.settings, &self.address)
     }
 
     /// How to take up clients; `None` if they come without TLS.
@@ -83,9 +93,8 @@ fn stamps(settings: &TlsConfig) -> Vec<Stamp> {
     files(settings).map(stamp).collect()
 }
 
-fn make(settings: &TlsConfig, address: &str) -> Result<Made, String> {
+fn make(settings: &TlsConfig) -> Result<Made, String> {
     let provider = Arc::new(ring::default_provider());
-    check_own(settings, &provider, address)?;
     let for_clients = if settings.clients {
         let config = serve(settings, &provider, settings.client_ca.as_deref())?;
         Some(Arc::new(config))
@@ -102,8 +111,9 @@ fn make(settings: &TlsConfig, address: &str) -> Result<Made, String> {
     Ok(Made { for_clients, for_nodes })
 }
 
-/// Whether others will believe the certificate.
-fn check_own(settings: &TlsConfig, provider: &Arc<CryptoProvider>, address: &str) -> Result<(), String> {
+/// Whether others will believe the certificate of who lives at that address.
+fn check_own(settings: &TlsConfig, address: &str) -> Result<(), String> {
+    let provider = Arc::new(ring::default_provider());
     let unfit = |error: &Error| format!("{}: {}", settings.certificate.display(), explain(error));
     let chain = read_certificates(&settings.certificate)?;
     let (own, others) = chain.split_first().expect("there is one");
@@ -115,7 +125,7 @@ fn check_own(settings: &TlsConfig, provider: &Arc<CryptoProvider>, address: &str
         roots.add(own.clone()).map_err(|error| unfit(&error))?;
         roots
     };
-    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
     let verifier = verifier.map_err(|error| format!("{}: {error}", settings.certificate.display()))?;
     match verifier.verify_server_cert(own, others, &name_of(address)?, &[], UnixTime::now()) {
         Err(
