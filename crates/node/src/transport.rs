@@ -388,10 +388,10 @@ impl RefusalLog {
             }
             *said = Said { since: Some(Instant::now()), ..Said::default() };
         }
-        if said.texts.contains(&text) {
-        } else if said.texts.len() == SAID {
+        let is_new = !said.texts.contains(&text);
+        if is_new && said.texts.len() == SAID {
             said.left_out += 1;
-        } else {
+        } else if is_new {
             tracing::warn!("{text}");
             said.texts.push(text);
         }

@@ -142,7 +142,7 @@ struct Process {
     doing: Option<Doing>,
     wakes: Micros,
     inbox: VecDeque<Errand>,
-    /// Of who adds: their number, the next photo, the last that was added, and what the other of the album had last added to it when that began.
+    /// Of who adds: their number, the next photo, the last that was added, and one that was in its album when the newest was begun.
     user: u64,
     next: u64,
     added: Option<u64>,
@@ -328,7 +328,7 @@ impl Run {
             Trade::Adds => {
                 let photo = self.processes[process].next;
                 self.processes[process].next += 1;
-                self.processes[process].beside = self.added_beside(process, album_of(photo));
+                self.processes[process].beside = self.added_to(process, album_of(photo));
                 let data = (photo_key(photo), Plan::Set(format!("data{photo}")));
                 let place = (album_key(album_of(photo)), Plan::Append(format!(" {photo}")));
                 let (parts, doing) = if self.conduct.transactions {
@@ -380,11 +380,13 @@ impl Run {
         album_of(next.saturating_sub(self.random.random_range(0..3)).max(user * EACH_USER))
     }
 
-    /// The photo that the other user of this album has last added, if it is in there.
-    fn added_beside(&self, process: usize, album: u64) -> Option<u64> {
-        let user = self.processes[process].user ^ 1;
-        let other = self.processes.iter().find(|other| other.trade == Trade::Adds && other.user == user)?;
-        other.added.filter(|photo| album_of(*photo) == album)
+    /// A photo that one of an album's two users has added to it, if it was their last: the other's, or one's own.
+    fn added_to(&self, process: usize, album: u64) -> Option<u64> {
+        let own = &self.processes[process];
+        let other =
+            self.processes.iter().find(|other| other.trade == Trade::Adds && other.user == own.user ^ 1);
+        let last = |user: &Process| user.added.filter(|photo| album_of(*photo) == album);
+        other.and_then(last).or(last(own))
     }
 
     fn read(&mut self, process: usize, key: String, doing: Doing) {
@@ -628,9 +630,7 @@ fn run(conduct: Conduct, seeds: impl Iterator<Item = u64>, operations: usize) ->
 /// Counts under this conduct, in calm and in storms.
 fn count(conduct: Conduct) -> Counts {
     let counts = run(conduct, 1.., operations());
-    // Two seldom add to one album one right after the other.
-    let often = counts.checked.iter().enumerate().all(|(what, checked)| what == A1 || *checked > 10);
-    assert!(often && counts.faults.len() >= 4, "{counts}");
+    assert!(counts.checked.iter().all(|checked| *checked > 10) && counts.faults.len() >= 4, "{counts}");
     counts
 }
 
