@@ -53,19 +53,6 @@ impl Costs {
     }
 }
 
-impl Cost {
-    /// So many times as much.
-    pub(crate) fn times(self, factor: f64) -> Self {
-        let Self { request, message, byte, item } = self;
-        Self {
-            request: request * factor,
-            message: message * factor,
-            byte: byte * factor,
-            item: item * factor,
-        }
-    }
-}
-
 impl From<Cost> for CpuCost {
     fn from(Cost { request, message, byte, item }: Cost) -> Self {
         Self { request, message, byte, item }

@@ -253,6 +253,8 @@ pub struct Settings {
     pub remember: Micros,
     /// Gryff-RSC with the rule as published, which does not give RSC: for reproducing the paper's figures only.
     pub rsc_as_published: bool,
+    /// EPaxos executes as its authors' program does, all keys in one line: for reproducing figures only.
+    pub epaxos_as_published: bool,
     /// Reads are coordinated by the replica in the client's region, which lends its own copy (Gryff §5).
     pub read_proxy: bool,
     /// First phases go to the nearest quorum only, and to all when one of it does not answer.
@@ -285,6 +287,7 @@ impl Default for Settings {
             sync: 1_000_000,
             remember: 120_000_000,
             rsc_as_published: false,
+            epaxos_as_published: false,
             read_proxy: true,
             thrifty: true,
             writes: Writes::TwoRounds,

@@ -38,6 +38,9 @@ pub struct EngineChoice {
     /// Gryff-RSC with the rule as published, which does not give RSC.
     #[serde(default)]
     pub rsc_as_published: bool,
+    /// EPaxos executes all keys in one line, as its authors' program does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub epaxos_as_published: bool,
     /// Gryff's reads are coordinated by the replica in the client's region.
     #[serde(default = "yes")]
     pub read_proxy: bool,
@@ -88,7 +91,7 @@ pub enum Cpu {
     Free,
     /// What it costs a real node of this system ([`cpu::COSTS`]).
     Node,
-    /// So many times that.
+    /// So many times that; on machines that only clients have ([`Place::client_nodes`]), that.
     Slower(f64),
 }
 
@@ -304,6 +307,7 @@ impl Run {
     pub fn settings(&self) -> Result<Settings, String> {
         let mut settings = Settings {
             rsc_as_published: self.engine.rsc_as_published,
+            epaxos_as_published: self.engine.epaxos_as_published,
             read_proxy: self.engine.read_proxy,
             thrifty: self.engine.thrifty,
             writes: Writes::named(&self.engine.writes)?,
@@ -318,13 +322,16 @@ impl Run {
         Ok(settings)
     }
 
-    /// What work costs on each node; `None`: nothing.
+    /// What work costs on a node that is not slower than those of this system; `None`: nothing.
     pub fn cost(&self) -> Option<Cost> {
-        let measured = cpu::COSTS.of(&self.engine.name);
+        (self.cpu != Cpu::Free).then(|| cpu::COSTS.of(&self.engine.name))
+    }
+
+    /// How many times as long as that it takes on the node of that number in its region.
+    pub(crate) fn slowness(&self, node_in_region: usize) -> f64 {
         match self.cpu {
-            Cpu::Free => None,
-            Cpu::Node => Some(measured),
-            Cpu::Slower(factor) => Some(measured.times(factor)),
+            Cpu::Slower(times) if node_in_region < usize::from(self.place.nodes_per_region) => times,
+            _ => 1.0,
         }
     }
 

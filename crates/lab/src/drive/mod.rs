@@ -38,10 +38,13 @@ pub fn measure(run: &Run, seed: u64) -> Result<Measured, String> {
 }
 
 fn world<E: Engine>(engine: E, run: &Run, shape: Shape, random: &mut Pcg64Mcg) -> World<E> {
-    let nodes = shape.nodes();
+    let (nodes, per_region) = (shape.nodes(), shape.nodes_per_region);
     let conduct =
         Conduct { seed: random.random(), commit: 0..=0, codec: false, cpu: run.cost().map(CpuCost::from) };
     let mut world = World::new(engine, shape, conduct, None);
+    for node in 0..nodes {
+        world.set_slowness(node, run.slowness(node % per_region));
+    }
     world.set_weather(Weather { jitter: run.place.jitter, ..Weather::default() });
     if let Some(error) = run.place.clock_error_ms.map(micros) {
         let most = micros(run.place.clock_skew_ms) as i64;

@@ -134,6 +134,22 @@ fn work_costs_what_the_definition_says() {
 }
 
 #[test]
+fn machines_of_clients_are_not_slower() {
+    let read = |client_nodes: &str| {
+        let mut lone = run(&[
+            ("rtt = \"paper\"", "rtt = \"same:0.2\""),
+            ("regions = \"3\"", &format!("regions = \"3\"\n{client_nodes}")),
+            ("per_region = 2", "per_region = 1"),
+        ]);
+        lone.cpu = crate::definition::Cpu::Slower(1_000.0);
+        percentile(&measure(&lone, 1).unwrap(), "read", 50.0)
+    };
+    let request = crate::cpu::COSTS.of("gryff").request as u64;
+    assert!(read("") > request);
+    assert!((request / 2..request).contains(&read("client_nodes = 1")));
+}
+
+#[test]
 fn an_engine_that_is_none_is_refused_by_name() {
     let run = run(&[("name = \"gryff\"\n\n[run.place]", "name = \"griffin\"\n\n[run.place]")]);
     assert!(measure(&run, 1).unwrap_err().contains("'griffin'"));

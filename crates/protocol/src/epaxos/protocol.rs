@@ -132,15 +132,10 @@ impl Protocol for Epaxos {
     }
 
     fn execute(replica: &mut Replica, now: Now, key: &Bytes, out: &mut Out) {
-        let plan = replica.log(key).order();
-        if !plan.components.is_empty() {
-            replica.execute_all(now, key, &plan.components, out);
+        if replica.settings().epaxos_as_published {
+            return replica.execute_in_line(now, key, out);
         }
-        for id in plan.missing {
-            // Makes it known here, and so watched: it may have been lost with its coordinator.
-            replica.instance(now, key, id, out);
-        }
-        replica.answer_listings(out);
+        replica.execute_key(now, key, out);
     }
 
     fn adopt(

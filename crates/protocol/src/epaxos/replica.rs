@@ -7,7 +7,7 @@ use crate::instances;
 use crate::machine::OpId;
 use crate::topology::Address;
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// One region's copy of one partition.
 pub type Replica = instances::Replica<Epaxos>;
@@ -21,6 +21,8 @@ pub struct Own {
     pub(super) batches: BTreeMap<(Bytes, Kind), Vec<(Address, Operation)>>,
     /// Instances whose recoverer waits for others, and how many had pre-accepted them unchanged.
     pub(super) waiting: BTreeMap<(Bytes, InstanceId), u32>,
+    /// Keys in the order in which something of them was committed, if they are executed in one line.
+    pub(super) line: VecDeque<Bytes>,
     /// Listings that wait for updates to be executed.
     listings: Vec<Listing>,
 }

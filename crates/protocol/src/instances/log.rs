@@ -106,6 +106,11 @@ impl<P: Protocol> Log<P> {
         !self.is_executed(id) && self.instances.get(&id).is_none_or(|i| i.phase < Phase::Committed)
     }
 
+    /// Whether something final waits for what is not.
+    pub(crate) fn is_held_up(&self) -> bool {
+        self.instances.values().any(|instance| instance.phase == Phase::Committed)
+    }
+
     /// Counts what an instance says as it is known here.
     pub(super) fn note(&mut self, id: P::Id) {
         if let Some(instance) = self.instances.get(&id) {

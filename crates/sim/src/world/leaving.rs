@@ -95,7 +95,7 @@ impl<E: Engine> World<E> {
         let Envelope { from, to, message, earliest } = envelope;
         let work = match self.conduct.cpu {
             Some(cpu) if node != target => cpu.of_message(&message),
-            _ => 0,
+            _ => 0.0,
         };
         let departure = self.work(node, work);
         let [first, second] = self.network.arrivals(departure, node, target);

@@ -162,6 +162,7 @@ impl<E: Engine> World<E> {
                 disks: shape.partitions_on(index).map(|_| Disk::default()).collect(),
                 barrier: node::Barrier::default(),
                 busy_until: 0,
+                slowness: 1.0,
                 clock: Clock::right(),
                 vouched: Vouched::of(shape.nodes()),
                 last_request: 0,
@@ -300,7 +301,7 @@ impl<E: Engine> World<E> {
         self.trace
             .tell(self.time, format_args!("node {} client {slot} begins {id}: {request:?}", host.number));
         let life = Some(host.life);
-        let work = self.conduct.cpu.map_or(0, |cpu| cpu.of_request());
+        let work = self.conduct.cpu.map_or(0.0, |cpu| cpu.request);
         let done = self.work(node, work);
         let input = Input::Begin { slot: slot as usize, id, request };
         if done > self.time {
@@ -464,7 +465,7 @@ impl<E: Engine> World<E> {
         let Some(node) = self.node_at(envelope.to) else { return };
         let (message, digest) = self.through_codec(envelope.message);
         let Envelope { from, to, .. } = envelope;
-        let input = Input::Message { from, to, message, earliest: envelope.earliest, digest, work: 0 };
+        let input = Input::Message { from, to, message, earliest: envelope.earliest, digest, work: 0.0 };
         self.queue.push(self.time, Happening::Input { node, life: None, input });
     }
 

@@ -32,6 +32,8 @@ pub(crate) struct Node<E: Engine> {
     pub(crate) barrier: Barrier<E>,
     /// Until when it works on what it has taken on, in ns of virtual time.
     pub(crate) busy_until: Nanos,
+    /// How many times as long as elsewhere work takes here.
+    pub(crate) slowness: f64,
     pub(crate) clock: Clock,
     /// What this life has learned of true time.
     pub(crate) vouched: Vouched,
@@ -43,8 +45,8 @@ pub(crate) struct Node<E: Engine> {
 #[derive(Clone, Debug)]
 pub(crate) enum Input<M> {
     /// A message, the earliest that its sender's clock said the time could be, the digest of its bytes, and the work of
-    /// taking it in.
-    Message { from: Address, to: Address, message: M, earliest: Option<Micros>, digest: u64, work: Nanos },
+    /// taking it in, ns.
+    Message { from: Address, to: Address, message: M, earliest: Option<Micros>, digest: u64, work: f64 },
     /// A request to the client machine in a slot.
     Begin { slot: usize, id: RequestId, request: Request },
     /// The time for which a machine had set its alarm has come.
@@ -56,9 +58,9 @@ pub(crate) enum Input<M> {
 }
 
 impl<M> Input<M> {
-    /// The work of taking it in.
-    pub(crate) fn work(&self) -> Nanos {
-        if let Self::Message { work, .. } = self { *work } else { 0 }
+    /// The work of taking it in, ns.
+    pub(crate) fn work(&self) -> f64 {
+        if let Self::Message { work, .. } = self { *work } else { 0.0 }
     }
 }
 
