@@ -1,7 +1,9 @@
 """Contexts through middleware; no database is needed."""
 
 import asyncio
+import io
 import unittest
+from wsgiref.handlers import SimpleHandler
 from wsgiref.validate import validator
 
 from meridian_context import HEADER, ASGIContextMiddleware, Context, ContextMiddleware, ContextRefused, current
@@ -139,6 +141,64 @@ class Wsgi(unittest.TestCase):
         body = validator(ContextMiddleware(validator(application)))(environ, lambda *_: lambda _: None)
         self.assertEqual(list(body), [b"x"])
         body.close()
+
+    def test_a_file_is_sent_as_the_server_likes_it_best(self):
+        def application(environ, start_response):
+            see(TWO)
+            start_response("200 OK", [("Content-Length", "5")])
+            # As much of the file as the headers say, and no more.
+            return environ["wsgi.file_wrapper"](open(__file__, "rb"), 3)
+
+        class Server(SimpleHandler):
+            by_the_kernel = 0
+
+            def sendfile(self):
+                self.by_the_kernel += 1
+                self.send_headers()
+                self._write(self.result.filelike.read(5))
+                return True
+
+        out = io.BytesIO()
+        server = Server(io.BytesIO(), out, io.StringIO(), {"REQUEST_METHOD": "GET", "SERVER_PROTOCOL": "HTTP/1.0"})
+        server.run(ContextMiddleware(application))
+        self.assertEqual(server.by_the_kernel, 1)
+        head, _, body = out.getvalue().decode().partition("\r\n\r\n")
+        self.assertIn(f"{HEADER}: {TWO}", head.splitlines())
+        self.assertEqual(body, '"""Co')
+
+    def test_a_file_is_known_again_by_servers_that_ask_what_it_is(self):
+        class Wrapper:
+            def __init__(self, file, size=1):
+                self.pieces = iter(file)
+
+            def __iter__(self):
+                return self.pieces
+
+        def as_it_came(file, _size=1):
+            return file
+
+        def application(environ, start_response):
+            start_response("200 OK", [])
+            return environ["wsgi.file_wrapper"](file, size)
+
+        def makes_more_of_it(environ, start_response):
+            see(TWO)
+            return (str(current()).encode() for _ in application(environ, start_response))
+
+        file, size = io.BytesIO(b"x"), 8
+        for wrapper in (Wrapper, as_it_came):
+            environ, told = {"wsgi.file_wrapper": wrapper}, []
+            body = ContextMiddleware(application)(environ, lambda status, _, told=told: told.append(status))
+            self.assertIs(type(body), Wrapper if wrapper is Wrapper else io.BytesIO)
+            self.assertIs(environ["wsgi.file_wrapper"], wrapper, "servers ask with it")
+            self.assertEqual(told, ["200 OK"], "the headers were not told before the server takes the file over")
+        self.assertEqual(self.ask(makes_more_of_it, **environ)[1:], ({HEADER: TWO}, TWO))
+
+        def fails(environ, _):
+            raise LookupError
+
+        self.assertRaises(LookupError, ContextMiddleware(fails), environ, None)
+        self.assertIs(environ["wsgi.file_wrapper"], as_it_came)
 
     def test_a_cookie(self):
         def application(_, start_response):

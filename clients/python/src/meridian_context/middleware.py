@@ -7,9 +7,10 @@ those bytes, which both interfaces allow.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import re
-from typing import List, Optional, Tuple
+from typing import Iterator, List, Optional, Tuple
 
 from .context import HEADER, Box, Context, begin, using
 from .sessions import ContextRefused
@@ -82,14 +83,38 @@ class ContextMiddleware(_Middleware):
         run(begin, request.box)
         answer = _Answer(request, start_response)
         try:
-            body = run(self.app, environ, answer.start)
-            if not isinstance(body, (list, tuple)):
+            with _noting_files(environ) as files:
+                body = run(self.app, environ, answer.start)
+            if not isinstance(body, (list, tuple)) and not any(body is file for file in files):
                 return _Body(body, run(iter, body), run, answer)
         except ContextRefused as refused:
             body = answer.refuse(refused)
-        # Nothing is done any more, and servers read the length off a list.
+        # Nothing is done any more. Servers read the length off a list, and send a file by the kernel if they know it again.
         answer.send()
         return body
+
+
+_FILE_WRAPPER = "wsgi.file_wrapper"
+
+
+@contextlib.contextmanager
+def _noting_files(environ) -> Iterator[list]:
+    """What the server's file wrapper makes for the application that is called meanwhile. The wrapper may be a class or a function, so that what
+    it has made need not show it; and the server finds its own one in `environ` again, as some know by it what it has made.
+    """
+    made, wrapper = [], environ.get(_FILE_WRAPPER)
+
+    def wrap(*args):
+        made.append(wrapper(*args))
+        return made[-1]
+
+    if wrapper:
+        environ[_FILE_WRAPPER] = wrap
+    try:
+        yield made
+    finally:
+        if wrapper:
+            environ[_FILE_WRAPPER] = wrapper
 
 
 class _Answer:
