@@ -20,6 +20,8 @@ PAGE = Path(__file__).parent / "page"
 FILES = {"/": ("index.html", "text/html"), "/page.js": ("page.js", "text/javascript"), "/page.css": ("page.css", "text/css")}
 LARGEST = 4 << 20
 NAME = re.compile(r"[\w-]{1,64}\Z")
+# Python's own `int` takes signs, blanks and underscores too.
+LENGTH = re.compile(r"[0-9]{1,18}\Z")
 
 
 class Refused(Exception):
@@ -32,6 +34,22 @@ def name(text):
     if not NAME.match(text):
         raise Refused("400 Bad Request", f"{text[:80]!r} is no name: use letters, digits, - and _, 64 at most")
     return text
+
+
+def sent(environ):
+    """The body of a request, all of it."""
+    text = environ.get("CONTENT_LENGTH", "")
+    if not text:
+        raise Refused("411 Length Required", f"say how long the photo is: a Content-Length of 1 to {LARGEST}")
+    if not LENGTH.match(text):
+        raise Refused("400 Bad Request", f"a Content-Length of {text[:80]!r} is no number of bytes: say one of 1 to {LARGEST}")
+    length = int(text)
+    if length > LARGEST:
+        raise Refused("413 Content Too Large", f"a photo has {LARGEST} bytes at most, not {length}: send a smaller one")
+    data = environ["wsgi.input"].read(length)
+    if len(data) < length:
+        raise Refused("400 Bad Request", f"only {len(data)} of {length} bytes have come: send the photo again")
+    return data
 
 
 class Application:
@@ -87,10 +105,7 @@ class Application:
         raise Refused("404 Not Found", f"{method} {path} is not served")
 
     def add(self, environ, album, query):
-        length = int(environ.get("CONTENT_LENGTH") or 0)
-        if not 0 < length <= LARGEST:
-            raise Refused("413 Content Too Large", f"a photo has 1 to {LARGEST} bytes, not {length}")
-        data = environ["wsgi.input"].read(length)
+        data = sent(environ)
         if not data.startswith((b"\xff\xd8", b"\x89PNG")):
             raise Refused("415 Unsupported Media Type", "a photo is a JPEG or a PNG")
         photo = name(query.get("id", ""))
