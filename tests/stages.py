@@ -37,7 +37,7 @@ STAGES = {
             {"PYTHONPATH": "clients/python/src"},
         ),
         (
-            "what the photos' driver counts",
+            "the photos' servers, workers and driver",
             0.5,
             [".venv/bin/python", "-m", "unittest", "discover", "-s", "examples/photos"],
             {"PYTHONPATH": "clients/python/src"},

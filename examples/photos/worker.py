@@ -14,18 +14,26 @@ import threading
 import time
 
 import redis
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from store import QUEUE, Store
 
 SIZE = (160, 160)
 
 
-def thumbnail(data):
-    image = Image.open(io.BytesIO(data)).convert("RGB")
-    image.thumbnail(SIZE)
+def jpeg(image):
     out = io.BytesIO()
     image.save(out, "JPEG")
     return out.getvalue()
+
+
+def thumbnail(data):
+    image = Image.open(io.BytesIO(data)).convert("RGB")
+    image.thumbnail(SIZE)
+    return jpeg(image)
+
+
+# The thumbnail of what is no photo.
+UNREADABLE = jpeg(Image.new("RGB", (160, 120), "grey"))
 
 
 def work(store, mine, after):
@@ -41,12 +49,11 @@ def work(store, mine, after):
             missing += 1
             time.sleep(after)
         try:
-            request.use("photos").set(f"thumb:{photo}", thumbnail(data))
-        except (UnidentifiedImageError, OSError) as error:
-            # Whoever tried it again would find the same.
-            done = {"refused": photo, "why": str(error)}
-        else:
-            done = {"thumb": photo, "missing": missing}
+            small, done = thumbnail(data), {"thumb": photo, "missing": missing}
+        except Exception as error:  # of many kinds, as the bytes are a stranger's
+            # Whoever tried it again would find the same, and nobody should wait for it.
+            small, done = UNREADABLE, {"refused": photo, "why": str(error)}
+        request.use("photos").set(f"thumb:{photo}", small)
         request.use("queue").lrem(mine, 1, photo)
     return done
 
