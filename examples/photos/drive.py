@@ -27,7 +27,7 @@ import sys
 import threading
 import time
 import uuid
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from urllib.parse import urlencode, urlsplit
 
 import redis
@@ -37,6 +37,9 @@ from PIL import Image
 # Seconds until an answer is not waited for any more, and until it is not worth while to go on.
 PATIENCE = 20
 HOPELESS = 300
+
+# Seconds between two lines of how far it is.
+PROGRESS = 30
 
 
 def painted():
@@ -254,6 +257,12 @@ class Driver:
                 # Where nobody listens that is known at once.
                 time.sleep(0.1)
 
+    def so_far(self, seconds):
+        """For whoever waits for a quarter of an hour."""
+        with self.lock:
+            looks = [f"{name} {self.broken[name]} of {count}" for name, count in sorted(self.checked.items())]
+        return f"after {seconds:.0f} s, of {self.args.checks} looks each, broken: {', '.join(looks) or 'none yet'}"
+
     def run(self):
         scenes = [
             (self.see_and_call, "A3", "I4", "I1"),
@@ -265,8 +274,12 @@ class Driver:
         with ThreadPoolExecutor(self.args.users) as users:
             began = time.monotonic()
             playing = [users.submit(self.play, *scenes[user % len(scenes)]) for user in range(self.args.users)]
-            for one in playing:
-                one.result()
+            while playing:
+                done, playing = wait(playing, PROGRESS, FIRST_EXCEPTION)
+                for one in done:
+                    one.result()
+                if playing:
+                    print(self.so_far(time.monotonic() - began), file=sys.stderr, flush=True)
         milliseconds = {
             what: {"p50": 1_000 * statistics.median(took), "p99": 1_000 * sorted(took)[len(took) * 99 // 100]}
             for what, took in self.took.items()

@@ -1,5 +1,8 @@
 """What the driver counts, beside services that fail as they are told."""
 
+import contextlib
+import io
+import threading
 import unittest
 from unittest import mock
 
@@ -75,6 +78,32 @@ class Counts(unittest.TestCase):
         with mock.patch.object(drive.Browser, "add", add), self.assertRaises(drive.NoAnswer):
             self.driver.two_at_once()
         self.assertEqual((self.driver.failed_writers, self.driver.first_failure), (2, "photo:ID hung up"))
+
+    def test_whoever_waits_is_told_how_far_it_is(self):
+        enough = threading.Event()
+
+        def told(_driver, _seconds):
+            enough.set()
+            return "so far"
+
+        def scene(driver):
+            enough.wait()
+            for name in ("A1", "A2", "A3", "A4", "I1", "I3", "I4"):
+                driver.check(name, name == "A3")
+            driver.took = {"add": [1], "view": [1]}
+
+        self.driver.args.checks = 1
+        self.driver.check("A3", False)
+        self.assertEqual(self.driver.so_far(61.2), "after 61 s, of 1 looks each, broken: A3 0 of 1")
+        with contextlib.ExitStack() as changed:
+            changed.enter_context(mock.patch.object(drive, "PROGRESS", 0.01))
+            changed.enter_context(mock.patch.object(drive.Driver, "so_far", told))
+            for name in ("see_and_call", "add_and_call", "opposite_orders", "two_at_once", "no_answer"):
+                changed.enter_context(mock.patch.object(drive.Driver, name, scene))
+            said = changed.enter_context(contextlib.redirect_stderr(io.StringIO()))
+            found = self.driver.run()
+        self.assertIn("so far\n", said.getvalue())
+        self.assertEqual((found["broken"]["A2"], found["broken"]["A3"] > 0), (0, True))
 
     def test_a_scene_that_is_never_answered_ends_the_drive(self):
         def scene():
