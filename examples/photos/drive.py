@@ -108,7 +108,7 @@ class Driver:
         self.contexts = not args.no_contexts and not args.no_fences
         self.lock = threading.Lock()
         self.checked, self.broken, self.unanswered = {}, {}, {}
-        self.failed_writers, self.first_failure = 0, None
+        self.failed_writers, self.first_failure, self.over = 0, None, False
         self.took = {"add": [], "view": []}
         self.calls = open(args.calls, "w", encoding="utf-8") if args.calls else None
         self.ports = [int(port) for port in args.meridian.split(",")]
@@ -244,7 +244,7 @@ class Driver:
 
     def play(self, scene, *names):
         answered = time.monotonic()
-        while min(self.checked.get(name, 0) for name in names) < self.args.checks:
+        while not self.over and min(self.checked.get(name, 0) for name in names) < self.args.checks:
             try:
                 scene()
                 answered = time.monotonic()
@@ -274,12 +274,16 @@ class Driver:
         with ThreadPoolExecutor(self.args.users) as users:
             began = time.monotonic()
             playing = [users.submit(self.play, *scenes[user % len(scenes)]) for user in range(self.args.users)]
-            while playing:
-                done, playing = wait(playing, PROGRESS, FIRST_EXCEPTION)
-                for one in done:
-                    one.result()
-                if playing:
-                    print(self.so_far(time.monotonic() - began), file=sys.stderr, flush=True)
+            try:
+                while playing:
+                    done, playing = wait(playing, PROGRESS, FIRST_EXCEPTION)
+                    for one in done:
+                        one.result()
+                    if playing:
+                        print(self.so_far(time.monotonic() - began), file=sys.stderr, flush=True)
+            finally:
+                # Whoever is interrupted, or one that has failed, need not wait for the others' looks.
+                self.over = True
         milliseconds = {
             what: {"p50": 1_000 * statistics.median(took), "p99": 1_000 * sorted(took)[len(took) * 99 // 100]}
             for what, took in self.took.items()

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import threading
+import time
 import unittest
 from unittest import mock
 
@@ -79,6 +80,28 @@ class Counts(unittest.TestCase):
             self.driver.two_at_once()
         self.assertEqual((self.driver.failed_writers, self.driver.first_failure), (2, "photo:ID hung up"))
 
+    @contextlib.contextmanager
+    def scenes(self, scene):
+        """All scenes are this one."""
+        with contextlib.ExitStack() as changed:
+            for name in ("see_and_call", "add_and_call", "opposite_orders", "two_at_once", "no_answer"):
+                changed.enter_context(mock.patch.object(drive.Driver, name, scene))
+            yield changed
+
+    def test_one_that_fails_or_an_interrupt_ends_all(self):
+        first = threading.Lock()
+
+        def scene(_driver):
+            if first.acquire(blocking=False):
+                raise AssertionError("500 Oops")
+            time.sleep(0.01)
+
+        with self.scenes(scene), self.assertRaisesRegex(AssertionError, "500 Oops"):
+            self.driver.run()
+        with self.scenes(lambda _: time.sleep(0.01)), mock.patch.object(drive, "wait", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
+            self.driver.over = False
+            self.driver.run()
+
     def test_whoever_waits_is_told_how_far_it_is(self):
         enough = threading.Event()
 
@@ -95,11 +118,9 @@ class Counts(unittest.TestCase):
         self.driver.args.checks = 1
         self.driver.check("A3", False)
         self.assertEqual(self.driver.so_far(61.2), "after 61 s, of 1 looks each, broken: A3 0 of 1")
-        with contextlib.ExitStack() as changed:
+        with self.scenes(scene) as changed:
             changed.enter_context(mock.patch.object(drive, "PROGRESS", 0.01))
             changed.enter_context(mock.patch.object(drive.Driver, "so_far", told))
-            for name in ("see_and_call", "add_and_call", "opposite_orders", "two_at_once", "no_answer"):
-                changed.enter_context(mock.patch.object(drive.Driver, name, scene))
             said = changed.enter_context(contextlib.redirect_stderr(io.StringIO()))
             found = self.driver.run()
         self.assertIn("so far\n", said.getvalue())

@@ -61,7 +61,10 @@ def use(browser, url, scheme, view, shot):
     page.set_input_files("#file", files=[{"name": "x.jpg", "mimeType": "image/jpeg", "buffer": b"no photo"}])
     page.click("#send")
     expect(page.locator("#alice .status")).to_contain_text("a photo is a JPEG or a PNG")
-    said = [line for line in noise if "415" not in line]
+    page.set_input_files("#file", files=[{"name": "x.jpg", "mimeType": "image/jpeg", "buffer": b"\xff\xd8" + bytes(20 << 20)}])
+    page.click("#send")
+    expect(page.locator("#alice .status")).to_contain_text("a photo has 4194304 bytes at most")
+    said = [line for line in noise if "415" not in line and "413" not in line]
     assert not said, said
     context.close()
 
@@ -105,6 +108,56 @@ def lose_an_answer(browser, url):
     context.close()
 
 
+def fail_to_look(browser, url):
+    """Looks that fail are told in a line that goes when one has ended well, and the page looks on; unless the next one would fail as well."""
+    context = browser.new_context()
+    page, noise = opened(context, url, "failing")
+    page.click("#paint")
+    expect(page.locator("#bob img")).to_be_visible(timeout=30 * SECONDS)
+    sees = page.locator("#bob .status").text_content()
+    page.evaluate(
+        """() => {
+            const trouble = document.querySelector("#bob .trouble");
+            window.said = [];
+            new MutationObserver(() => said.push(trouble.textContent)).observe(trouble, { childList: true });
+        }"""
+    )
+    failures = ["gone", "busy", "garbled"]
+
+    def fail(route):
+        match failures.pop(0) if failures else None:
+            case "gone":
+                route.abort("connectionrefused")
+            case "busy":
+                route.fulfill(status=504, json={"error": "no answer within 30 s"}, headers={"Access-Control-Allow-Origin": "*"})
+            case "garbled":
+                # Half an answer.
+                route.fulfill(status=200, body='{"photos": [', headers={"Access-Control-Allow-Origin": "*"})
+            case None:
+                route.continue_()
+
+    bob = page.evaluate("sides[1].url")
+    page.route(f"{bob}/albums/*", fail)
+    page.locator("#bob .photos").evaluate("(list) => list.replaceChildren()")
+    page.locator("#album").dispatch_event("change")
+    expect(page.locator("#bob .photos li")).to_have_count(1, timeout=30 * SECONDS)
+    expect(page.locator("#bob .trouble")).to_be_hidden()
+    said = page.evaluate("said")
+    assert said[:2] == [f"no answer ({why}): looking again" for why in ("Failed to fetch", "no answer within 30 s")], said
+    assert said[2].endswith(": looking again") and said[3:] == [""], said
+    assert page.locator("#bob .status").text_content() == sees, "what became of the photo is no longer told"
+    page.fill("#album", "no name")
+    page.locator("#album").dispatch_event("change")
+    for side in ("#alice", "#bob"):
+        expect(page.locator(f"{side} .trouble")).to_have_text("'no name' is no name: use letters, digits, - and _, 64 at most")
+    page.fill("#album", "failing")
+    page.locator("#album").dispatch_event("change")
+    for side in ("#alice", "#bob"):
+        expect(page.locator(f"{side} .trouble")).to_be_hidden()
+    assert all(any(status in line for status in ("REFUSED", "504", "400")) for line in noise), noise
+    context.close()
+
+
 def refuse_a_context(browser, url):
     """A context that is no good any more, as after an hour, is dropped, and the page goes on as if it had none."""
     context = browser.new_context()
@@ -133,9 +186,10 @@ def main():
             use(browser, web[0], "light", {"width": 1280, "height": 800}, "wide")
             use(browser, web[0], "dark", {"width": 390, "height": 844}, "narrow")
             lose_an_answer(browser, web[0])
+            fail_to_look(browser, web[0])
             refuse_a_context(browser, web[0])
             browser.close()
-    print("4 passed, 0 failed")
+    print("5 passed, 0 failed")
 
 
 if __name__ == "__main__":

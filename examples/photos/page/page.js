@@ -38,9 +38,10 @@ function say(side, text, wrong = false) {
 async function look(side) {
   const album = byId("album").value;
   const began = performance.now();
+  const turn = side.turn = (side.turn ?? 0) + 1;
   const { photos } = await (await ask(`${side.url}/albums/${encodeURIComponent(album)}`)).json();
-  const list = side.section.querySelector(".photos");
-  list.replaceChildren(...photos.map((photo) => draw(side, photo)));
+  // A look that was overtaken by a newer one shows an old state, or another album.
+  if (turn === side.turn) side.section.querySelector(".photos").replaceChildren(...photos.map((photo) => draw(side, photo)));
   return { photos, took: performance.now() - began };
 }
 
@@ -66,15 +67,27 @@ function draw(side, photo) {
   return item;
 }
 
-// Looks again until all thumbnails are there.
+// Nobody knows what came of it, and another try may end well.
+const isUnanswered = (error) => error.status === undefined || error.status >= 500;
+
+// Looks again until all thumbnails are there. A look that fails ends it only if the next one would fail as well.
 async function follow(side) {
   clearTimeout(side.timer);
+  const looking = look(side);
+  const { turn } = side;
+  let again = 0;
+  let trouble = "";
   try {
-    const { photos } = await look(side);
-    if (photos.some((photo) => !photo.thumb)) side.timer = setTimeout(() => follow(side), 400);
+    const { photos } = await looking;
+    if (photos.some((photo) => !photo.thumb)) again = 400;
   } catch (error) {
-    say(side, error.message, true);
+    if (isUnanswered(error)) again = 1000;
+    trouble = again ? `no answer (${error.message}): looking again` : error.message;
   }
+  // Whoever has begun to look meanwhile goes on.
+  if (turn !== side.turn) return;
+  side.section.querySelector(".trouble").textContent = trouble;
+  if (again) side.timer = setTimeout(() => follow(side), again);
 }
 
 const TRIES = ["first", "second", "third", "fourth", "fifth"];
@@ -94,7 +107,7 @@ async function add(data, title) {
       say(alice, `added in ${Math.round(performance.now() - began)} ms` + (tries > 1 ? `, at the ${TRIES[tries - 1]} try` : ""));
       break;
     } catch (error) {
-      const retry = tries < TRIES.length && (error.status === undefined || error.status >= 500);
+      const retry = tries < TRIES.length && isUnanswered(error);
       say(alice, retry ? `no answer (${error.message}): trying again` : error.message, true);
       if (!retry) return;
       await new Promise((resolve) => setTimeout(resolve, 500 * tries));
