@@ -281,12 +281,15 @@ class Driver:
                         one.result()
                     if playing:
                         print(self.so_far(time.monotonic() - began), file=sys.stderr, flush=True)
+            except KeyboardInterrupt:
+                print("interrupted: this is what was counted until now", file=sys.stderr, flush=True)
             finally:
-                # Whoever is interrupted, or one that has failed, need not wait for the others' looks.
+                # Nobody waits for the others' looks after an interrupt, or when one has failed.
                 self.over = True
         milliseconds = {
             what: {"p50": 1_000 * statistics.median(took), "p99": 1_000 * sorted(took)[len(took) * 99 // 100]}
             for what, took in self.took.items()
+            if took
         }
         return {
             "seconds": round(time.monotonic() - began, 1),

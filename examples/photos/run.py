@@ -5,7 +5,7 @@ usage: run.py [--model rss] [--drive CHECKS] [--no-fences] [--no-contexts] [--me
 
 Starts `meridian dev` with photos in a keyspace of that model (rss, strict-serializable or po-serializable) and a queue in another (rsc), a web server in
 each of two regions, and two workers. Then it says where the page is, and goes on until it is interrupted. With --drive it uses the application
-itself (see drive.py), prints what became of the paper's invariants and anomalies, and ends.
+itself (see drive.py), prints what became of the paper's invariants and anomalies, and ends; if it is interrupted, with what it has counted until then.
 """
 
 import argparse
@@ -33,7 +33,10 @@ class Process:
 
     def __init__(self, *command):
         environment = {**os.environ, "PYTHONPATH": CONTEXTS, "PYTHONUNBUFFERED": "1"}
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=environment)
+        # In a session of its own, as a terminal's Ctrl-C would otherwise end it while it is still needed.
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+        )
         self.lines = []
         for line in self.process.stdout:
             if line.strip() == "ready":
@@ -108,6 +111,8 @@ def main():
     parser.add_argument("--port", type=int, default=0, help="of the first web server; the second has the next [default: free ones]")
     parser.add_argument("--calls", default="", help="where to record the telephone calls of --drive")
     args = parser.parse_args()
+    for end in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(end, lambda *_: sys.exit(1))
     with ExitStack() as stack:
         web, ports, workers = start(stack, args)
         if args.drive is None:

@@ -88,7 +88,7 @@ class Counts(unittest.TestCase):
                 changed.enter_context(mock.patch.object(drive.Driver, name, scene))
             yield changed
 
-    def test_one_that_fails_or_an_interrupt_ends_all(self):
+    def test_one_that_fails_ends_all_and_after_an_interrupt_what_was_counted_is_told(self):
         first = threading.Lock()
 
         def scene(_driver):
@@ -98,9 +98,22 @@ class Counts(unittest.TestCase):
 
         with self.scenes(scene), self.assertRaisesRegex(AssertionError, "500 Oops"):
             self.driver.run()
-        with self.scenes(lambda _: time.sleep(0.01)), mock.patch.object(drive, "wait", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
-            self.driver.over = False
-            self.driver.run()
+        self.driver.over = False
+
+        def interrupted(*_):
+            while not self.driver.checked:
+                time.sleep(0.01)
+            raise KeyboardInterrupt
+
+        def look(driver):
+            time.sleep(0.01)
+            driver.check("A2", False)
+
+        said = io.StringIO()
+        with self.scenes(look), mock.patch.object(drive, "wait", interrupted), contextlib.redirect_stderr(said):
+            found = self.driver.run()
+        self.assertIn("interrupted", said.getvalue())
+        self.assertEqual((found["broken"], found["ms"]), ({"A2": 0}, {}))
 
     def test_whoever_waits_is_told_how_far_it_is(self):
         enough = threading.Event()
