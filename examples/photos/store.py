@@ -66,13 +66,14 @@ class Request:
 
     def whole_album(self, album):
         """The ids in an album and those of them without data, from one snapshot."""
-        client = self.use("photos")
-        client.execute_command("MERIDIAN.BEGIN", "RO")
-        try:
-            ids = [photo.decode() for photo in client.hkeys(f"album:{album}")]
-            data = client.mget([f"photo:{photo}" for photo in ids]) if ids else []
-        finally:
-            client.execute_command("MERIDIAN.COMMIT")
+        # A transaction is its connection's: what a pool lends others meanwhile must not be in it.
+        with self.use("photos").client() as client:
+            client.execute_command("MERIDIAN.BEGIN", "RO")
+            try:
+                ids = [photo.decode() for photo in client.hkeys(f"album:{album}")]
+                data = client.mget([f"photo:{photo}" for photo in ids]) if ids else []
+            finally:
+                client.execute_command("MERIDIAN.COMMIT")
         return ids, [photo for photo, one in zip(ids, data) if one is None]
 
     def photo(self, photo):
