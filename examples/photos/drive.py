@@ -38,6 +38,9 @@ from PIL import Image
 PATIENCE = 20
 HOPELESS = 300
 
+# Seconds that a transaction takes, as a rule.
+TRANSACTION = 0.5
+
 # Seconds between two lines of how far it is.
 PROGRESS = 30
 
@@ -214,12 +217,18 @@ class Driver:
         self.check("A4", found != [photo])
 
     def opposite_orders(self):
-        """I3, at the services themselves."""
-        x, y = f"x:{uuid.uuid4().hex}", f"y:{uuid.uuid4().hex}"
+        """I3, at the services themselves: of a transaction that is being committed one observer may see one key, and another not yet its other one."""
+        photos, y = [f"x:{uuid.uuid4().hex}" for _ in range(2)], f"y:{uuid.uuid4().hex}"
         places = random.sample(self.ports, min(3, len(self.ports)))
-        writers = [Service(places[0], self.args), Service(places[-1], self.args)]
+        # Who is far away hears last that it has ended.
+        writers = [Service(places[-1], self.args), Service(places[0], self.args)]
         observers = [Service(places[0], self.args), Service(places[1], self.args)]
-        orders = [("photos", x, "queue", y), ("queue", y, "photos", x)]
+        orders = [("photos", photos[0], "queue", y), ("queue", y, "photos", photos[1])]
+
+        def queue_later():
+            # At some time of the transaction, which takes longer.
+            time.sleep(random.uniform(0, TRANSACTION))
+            writers[1].use("queue").set(y, "new")
 
         def observe(observer, order):
             """Whether the other write is not there when the first one is; `None` if that never came."""
@@ -232,8 +241,8 @@ class Driver:
 
         try:
             with ThreadPoolExecutor(4) as at_once:
-                self.write(at_once, lambda: writers[0].use("photos").set(x, "new"))
-                self.write(at_once, lambda: writers[1].use("queue").set(y, "new"))
+                self.write(at_once, lambda: writers[0].use("photos").mset(dict.fromkeys(photos, "new")))
+                self.write(at_once, queue_later)
                 old = list(at_once.map(observe, observers, orders))
         finally:
             for service in writers + observers:

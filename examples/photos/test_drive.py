@@ -34,6 +34,10 @@ class Data:
             raise redis.TimeoutError("no answer within 30 s")
         self.values[key] = value
 
+    def mset(self, values):
+        for key, value in values.items():
+            self.set(key, value)
+
 
 class Behind(Data):
     """Shows each observer what it asks for first, and not the other."""
@@ -53,6 +57,7 @@ class Counts(unittest.TestCase):
         args = ["--web", "http://a,http://b", "--meridian", "1,2,3", "--photos", "0", "--queue", "1"]
         self.driver = drive.Driver(drive.options().parse_args(args))
         self.enterContext(mock.patch.object(drive, "PATIENCE", 0.05))
+        self.enterContext(mock.patch.object(drive, "TRANSACTION", 0))
 
     def look(self, data):
         with mock.patch.object(drive, "Service", data.service):
