@@ -56,7 +56,6 @@ class Counts(unittest.TestCase):
     def setUp(self):
         args = ["--web", "http://a,http://b", "--meridian", "1,2,3", "--photos", "0", "--queue", "1"]
         self.driver = drive.Driver(drive.options().parse_args(args))
-        self.enterContext(mock.patch.object(drive, "PATIENCE", 0.05))
         self.enterContext(mock.patch.object(drive, "TRANSACTION", 0))
 
     def look(self, data):
@@ -71,6 +70,7 @@ class Counts(unittest.TestCase):
         self.assertEqual(self.driver.failed_writers, 0)
 
     def test_who_gave_up_has_not_looked_and_who_failed_to_write_says_why(self):
+        self.enterContext(mock.patch.object(drive, "PATIENCE", 0.05))
         for lost in ("y", "xy"):
             with self.assertRaisesRegex(drive.NoAnswer, "an observer gave up"):
                 self.look(Data(lost))
