@@ -157,6 +157,23 @@ def fail_to_look(browser, url):
     page.locator("#album").dispatch_event("change")
     for side in ("#alice", "#bob"):
         expect(page.locator(f"{side} .trouble")).to_be_hidden()
+    # A look that a newer one has overtaken shows nothing any more.
+    held = []
+    page.route(f"{bob}/albums/slow", lambda route: held.append(route))
+    with page.expect_request(f"{bob}/albums/slow"):
+        page.fill("#album", "slow")
+        page.locator("#album").dispatch_event("change")
+    expect(page.locator("#alice .photos li")).to_have_count(0)
+    page.fill("#album", "failing")
+    page.locator("#album").dispatch_event("change")
+    expect(page.locator("#alice .photos li")).to_have_count(1)
+    # The answer counts once a later one has been taken in.
+    page.evaluate("window.before = sides[1].turn")
+    with page.expect_response(f"{bob}/albums/slow"):
+        held[0].fulfill(status=200, json={"photos": []}, headers={"Access-Control-Allow-Origin": "*"})
+    page.evaluate("async () => { await ask(sides[1].url + '/here'); }")
+    expect(page.locator("#bob .photos li")).to_have_count(1)
+    assert page.evaluate("window.before === sides[1].turn"), "somebody else has looked"
     assert all(any(status in line for status in ("REFUSED", "504", "400")) for line in noise), noise
     context.close()
 
