@@ -570,6 +570,7 @@ impl Node {
         self.deliver();
         self.core.refresh();
         self.guard(now);
+        self.vouch();
     }
 
     /// Reads certificates again, if they have changed or `always`.
@@ -729,6 +730,15 @@ impl Node {
     pub(crate) fn sync(&mut self) {
         if let Some(store) = &mut self.store
             && let Err(error) = store.sync()
+        {
+            self.fail(&error);
+        }
+    }
+
+    /// Has the store say that what it holds is whole.
+    fn vouch(&mut self) {
+        if let Some(store) = &mut self.store
+            && let Err(error) = store.vouch()
         {
             self.fail(&error);
         }

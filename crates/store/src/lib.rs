@@ -33,6 +33,15 @@ pub trait Store {
     /// As [`Store::commit`].
     fn sync(&mut self) -> Result<(), StoreError>;
 
+    /// Called now and then: a store that has been idle since the last time says on disk that what it holds is whole, so that
+    /// damage to the last batch can be told from a crash that cut it short.
+    ///
+    /// # Errors
+    /// As [`Store::commit`].
+    fn vouch(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Gives every pair whose key begins with `prefix` to `visit`, in the order of keys.
     ///
     /// # Errors

@@ -55,6 +55,10 @@ pub struct Log {
     segments: VecDeque<Segment>,
     /// How far the last segment is durable.
     synced: u64,
+    /// How many bytes had been written when it was last asked whether it is idle.
+    idle_at: u64,
+    /// The same when the last record was an empty one, which says only that those before it were safe.
+    vouched_at: u64,
     /// How far the oldest segment's pairs were copied to the end.
     copied_to: u64,
     /// Segments whose pairs were all copied, to be removed when the copies are durable.
@@ -124,6 +128,8 @@ impl Log {
             index: HashMap::new(),
             segments: VecDeque::new(),
             synced: 0,
+            idle_at: 0,
+            vouched_at: 0,
             copied_to: HEADER as u64,
             emptied: Vec::new(),
             scratch: Vec::new(),
@@ -410,6 +416,19 @@ impl Store for Log {
                 log.sync_last()?;
             }
             log.remove_emptied();
+            Ok(())
+        })
+    }
+
+    fn vouch(&mut self) -> Result<(), StoreError> {
+        self.guarded(|log| {
+            let written = log.status.written;
+            let is_idle = std::mem::replace(&mut log.idle_at, written) == written;
+            if is_idle && log.vouched_at != written && log.synced == log.last().end {
+                log.write(&Batch::new())?;
+                log.vouched_at = log.status.written;
+                log.idle_at = log.vouched_at;
+            }
             Ok(())
         })
     }

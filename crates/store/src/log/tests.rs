@@ -134,6 +134,44 @@ fn a_flipped_bit_is_told_with_file_and_offset() {
     assert_eq!(pairs(&open(directory.path()).unwrap()).len(), 2);
 }
 
+/// What a crash cut short was never acknowledged, and a bit that flips in what was must not look like that.
+#[test]
+fn a_flipped_bit_of_the_last_batch_is_told_once_the_log_was_idle() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path()).unwrap();
+    put(&mut log, "a", b"one");
+    let begin = log.last().end;
+    put(&mut log, "b", b"two");
+    let end = log.last().end;
+    log.vouch().unwrap();
+    assert_eq!(log.last().end, end, "it was not idle: more may come, which says the same");
+    log.vouch().unwrap();
+    let vouched = log.last().end;
+    assert!(vouched > end);
+    for _ in 0..3 {
+        log.vouch().unwrap();
+    }
+    assert_eq!(log.last().end, vouched, "once is enough");
+    drop(log);
+    let path = first_segment(directory.path());
+    let whole = fs::read(&path).unwrap();
+    for bit in begin as usize * 8..vouched as usize * 8 {
+        let mut bytes = whole.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        fs::write(&path, &bytes).unwrap();
+        match open(directory.path()) {
+            Ok(log) => assert!(bit / 8 >= end as usize && pairs(&log).len() == 2, "bit {bit}"),
+            Err(StoreError::Corrupt { offset, .. }) => assert!(bit / 8 < end as usize && offset == begin),
+            Err(other) => panic!("bit {bit}: {other}"),
+        }
+    }
+    fs::write(&path, &whole).unwrap();
+    let mut log = open(directory.path()).unwrap();
+    put(&mut log, "c", b"three");
+    drop(log);
+    assert_eq!(pairs(&open(directory.path()).unwrap()).len(), 3);
+}
+
 #[test]
 fn a_hole_among_batches_never_forced_to_disk_is_a_crash_and_not_damage() {
     let directory = tempfile::tempdir().unwrap();
