@@ -31,6 +31,12 @@ pub(crate) struct Clock {
 impl Clock {
     /// A clock that takes its time from `wall`, on a node of so many.
     pub(crate) fn new(mut wall: meridian_clock::Clock, nodes: usize) -> Self {
+        if let Some(path) = wall.moved_by() {
+            let (variable, path) = (meridian_clock::OFFSET, path.display());
+            tracing::warn!(
+                "{variable}: the clock is moved by what {path} says: for tests, and for nothing else"
+            );
+        }
         let start = Instant::now();
         let (monotonic, reading) = bracketed(|| elapsed(start), || wall.read());
         tell(None, reading.error);
