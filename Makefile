@@ -19,7 +19,7 @@ test: ## Set up what the tests need, then run every test, format and lint check
 	@tests/setup.sh
 	@tests/stages.py test
 
-test-long: ## The longer runs: 200 seeds an engine, planted bugs over many seeds, memory over 10 million rmws
+test-long: ## The longer runs: 200 seeds an engine, planted bugs over many seeds, 100 crashes of real nodes, memory over 10 million rmws
 	@tests/setup.sh
 	@tests/stages.py test-long
 

@@ -83,8 +83,8 @@ STAGES = {
             {},
         ),
         (
-            "transactions while leaders are killed",
-            4,
+            "crashes, faults and damage on real processes",
+            20,
             [CARGO, "test", *SIM, "--package", "meridian", "--test", "real", "--", "--ignored", "--nocapture"],
             {},
         ),

@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// How long a cluster may take to come up, on a machine that compiles something else meanwhile.
-const START_MAX: Duration = Duration::from_secs(30);
+const START_MAX: Duration = Duration::from_mins(2);
 
 /// A `meridian` command, ready to be run.
 pub(crate) fn meridian(arguments: &[&str]) -> Command {
@@ -79,7 +79,7 @@ impl Process {
 
     fn wait_line(&mut self, what: &str, is_it: impl Fn(&str) -> bool) {
         wait_for(what, START_MAX, || {
-            let ended = self.child.try_wait().expect("the child can be asked");
+            let ended = self.ended();
             assert!(ended.is_none(), "ended before it was ready: {ended:?}\n{}", self.said());
             self.said().lines().any(&is_it)
         });
@@ -89,16 +89,26 @@ impl Process {
     pub(crate) fn wait_end(&mut self) -> Option<i32> {
         let mut status = None;
         wait_for("the process ends", START_MAX, || {
-            status = self.child.try_wait().expect("the child can be asked");
+            status = self.ended();
             status.is_some()
         });
         status.and_then(|status| status.code())
+    }
+
+    /// How the process has ended, if it has.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("the child can be asked")
     }
 
     /// SIGKILL.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Sends a signal by its name, such as `TERM`.
@@ -208,6 +218,8 @@ impl Default for Plan {
 /// A cluster of `serve` processes in three regions on loopback. Nodes count region by region.
 pub(crate) struct Cluster {
     pub(crate) directory: TempDir,
+    /// How a node is started; what a test needs for that lies in the directory.
+    pub(crate) launch: fn(&Cluster, u16) -> Command,
     nodes: Vec<Option<Process>>,
     first_port: u16,
     plan: Plan,
@@ -252,7 +264,7 @@ impl Cluster {
 
     /// Waits until each of the first `count` nodes has met each other one. `ready` comes earlier: it asks for a majority.
     pub(crate) fn wait_met(&self, count: u16) {
-        wait_for("all nodes have met", Duration::from_secs(10), || {
+        wait_for("all nodes have met", START_MAX, || {
             (0..count).all(|index| {
                 let status = format!("{:?}", self.client(index).call(&["MERIDIAN.STATUS"]));
                 status.matches("state=up").count() == usize::from(count) - 1
@@ -288,13 +300,18 @@ impl Cluster {
 
     /// Starts a node without waiting for it.
     pub(crate) fn spawn(&self, index: u16) -> Process {
-        self.spawn_with(index, Path::new(&self.config()))
+        Process::spawn((self.launch)(self, index))
     }
 
     /// Starts a node with another configuration, without waiting for it.
     pub(crate) fn spawn_with(&self, index: u16, config: &Path) -> Process {
+        Process::spawn(self.serve(index, config))
+    }
+
+    /// The command that runs a node.
+    pub(crate) fn serve(&self, index: u16, config: &Path) -> Command {
         let config = config.display().to_string();
-        Process::start(&["serve", "--config", &config, "--node", &self.name(index)])
+        meridian(&["serve", "--config", &config, "--node", &self.name(index)])
     }
 
     /// The configuration with something of it replaced, in a file of its own.
@@ -310,7 +327,8 @@ impl Cluster {
     pub(crate) fn prepare(plan: Plan, prepare: impl FnOnce(&Path)) -> Self {
         let count = 3 * plan.nodes_per_region;
         let directory = TempDir::new().expect("a directory for the test's files");
-        let mut cluster = Self { directory, nodes: Vec::new(), first_port: ports(2 * count), plan };
+        let launch = |cluster: &Self, index| cluster.serve(index, Path::new(&cluster.config()));
+        let mut cluster = Self { directory, launch, nodes: Vec::new(), first_port: ports(2 * count), plan };
         std::fs::write(cluster.config(), cluster.toml()).expect("the configuration is written");
         prepare(cluster.directory.path());
         cluster.nodes.extend((0..count).map(|_| None));
@@ -319,11 +337,16 @@ impl Cluster {
 
     /// Starts nodes and waits until all of them are ready.
     pub(crate) fn start_nodes(&mut self, indices: impl IntoIterator<Item = u16> + Clone) {
-        for index in indices.clone() {
-            self.nodes[usize::from(index)] = Some(self.spawn(index));
-        }
+        self.begin_nodes(indices.clone());
         for index in indices {
             self.node(index).wait_ready();
+        }
+    }
+
+    /// Starts nodes.
+    pub(crate) fn begin_nodes(&mut self, indices: impl IntoIterator<Item = u16>) {
+        for index in indices {
+            self.nodes[usize::from(index)] = Some(self.spawn(index));
         }
     }
 
