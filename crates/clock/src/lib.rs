@@ -29,6 +29,18 @@ pub enum Source {
     ClockBound(Option<PathBuf>),
 }
 
+impl Source {
+    /// Its name in the configuration.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Configured(_) => "configured",
+            Self::Kernel => "kernel",
+            Self::ClockBound(_) => "clockbound",
+        }
+    }
+}
+
 /// What a clock shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {

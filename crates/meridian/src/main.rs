@@ -2,6 +2,7 @@
 
 mod bench;
 mod check;
+mod client;
 mod dev;
 mod fault;
 mod lab;
@@ -9,10 +10,10 @@ mod log;
 mod serve;
 mod signals;
 mod sim;
+mod status;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use fault::{Ended, Fault, Verdict};
-use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// A geo-replicated key-value database in which every keyspace states its consistency model
@@ -31,16 +32,7 @@ enum Command {
     Sim(sim::Options),
     Check(check::Options),
     Lab(lab::Options),
-    /// Show a running cluster (not built yet: refused)
-    #[command(disable_help_flag = true)]
-    Status(Anything),
-}
-
-/// Whatever follows a command that is not built yet.
-#[derive(Debug, clap::Args)]
-struct Anything {
-    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    _words: Vec<OsString>,
+    Status(status::Options),
 }
 
 fn main() -> ExitCode {
@@ -55,12 +47,8 @@ fn main() -> ExitCode {
         Command::Sim(options) => sim::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Lab(options) => lab::run(&options),
-        Command::Status(_) => not_built("status", "ask a node with 'redis-cli -p PORT MERIDIAN.STATUS'"),
+        Command::Status(options) => status::run(&options),
     })
-}
-
-fn not_built(command: &str, way_out: &str) -> Ended {
-    Err(Fault::new(command, "not built yet", way_out).into())
 }
 
 fn report(ended: Ended) -> ExitCode {
@@ -82,7 +70,8 @@ fn usage(error: &clap::Error) -> ExitCode {
         return Verdict::Fine.into();
     }
     let text = error.render().to_string();
-    let what = text.lines().next().unwrap_or_default();
+    // What is missing stands on lines of its own.
+    let what = text.split("\n\n").next().unwrap_or_default();
     let command = std::env::args().nth(1).filter(|name| Cli::command().find_subcommand(name).is_some());
     let help = command.map_or("--help".to_owned(), |name| format!("{name} --help"));
     let what = what.strip_prefix("error: ").unwrap_or("no command");

@@ -144,7 +144,7 @@ pub(crate) async fn answer(node: SharedNode, mut questions: mpsc::Receiver<Quest
             match (&node.failure, what) {
                 (Some(why), _) => Err(why.clone()),
                 (None, What::Metrics) => Ok(node.metrics()),
-                (None, What::Ready) if !node.sees_most() => {
+                (None, What::Ready) if !node.core.sees_most() => {
                     Err("most nodes are away: no operation would find a majority".to_owned())
                 }
                 (None, What::Health | What::Ready) => Ok("ok\n".to_owned()),

@@ -45,6 +45,8 @@ pub(crate) struct Core {
     about: String,
     /// The nodes' names.
     pub(crate) names: Vec<String>,
+    /// The regions' names.
+    pub(crate) regions: Vec<String>,
 }
 
 /// A request in flight.
@@ -117,13 +119,15 @@ impl Core {
             keys: vec![0; keyspaces.len()],
         };
         let about = format!(
-            "node:{}\nregion:{}\ncluster:{}\nconfig_hash:{:016x}\nincarnation:{}\ndurability:{}\n",
+            "node:{}\nregion:{}\ncluster:{}\nconfig_hash:{:016x}\nincarnation:{}\ndurability:{}\n\
+             clock_source:{}\n",
             facts.node,
             facts.region,
             config.cluster,
             config.hash(),
             outside.incarnation,
             config.durability.name(),
+            config.clock.name(),
         );
         let region = outside.placement.region_of(me);
         let scopes = config.keyspaces.iter().map(|keyspace| keyspace.session).collect();
@@ -144,6 +148,7 @@ impl Core {
             store_status: StoreStatus::default(),
             about,
             names: config.nodes.iter().map(|node| node.name.clone()).collect(),
+            regions: config.regions.clone(),
         };
         for keyspace in &mut core.keyspaces {
             keyspace.start(&mut core.outside);
@@ -228,9 +233,20 @@ impl Core {
         self.controls.as_ref().is_some_and(|controls| controls.is_cut(here, there))
     }
 
+    /// Whether, with this node, most nodes are connected, so that operations find a majority.
+    pub(crate) fn sees_most(&self) -> bool {
+        self.seen() + 1 > self.names.len() / 2
+    }
+
+    /// To how many other nodes there is a connection.
+    pub(crate) fn seen(&self) -> usize {
+        self.outside.links.iter().filter(|link| link.is_up()).count()
+    }
+
     fn status_text(&self) -> Result<String, std::fmt::Error> {
         let mut text = self.about.clone();
         let now = self.outside.now();
+        writeln!(text, "ready:{}", if self.sees_most() { "yes" } else { "no" })?;
         writeln!(text, "uptime_s:{}", now.monotonic / 1_000_000)?;
         match now.uncertainty {
             Some(bound) => writeln!(text, "clock_error_us:{bound}")?,
@@ -258,9 +274,12 @@ impl Core {
             };
             let round_trip = link.round_trip().map_or("unknown".to_owned(), |micros| micros.to_string());
             let (name, dropped, malformed) = (&self.names[node], link.dropped, link.malformed);
+            let region = &self.regions[self.outside.placement.region_of(node).index()];
             writeln!(
                 text,
-                "peer_{name}:state={state},rtt_us={round_trip},dropped={dropped},malformed={malformed}"
+                "peer_{name}:region={region},state={state},rtt_us={round_trip},waiting={},dropped={dropped},\
+                 malformed={malformed}",
+                link.waiting()
             )?;
         }
         for (info, keyspace) in self.infos.iter().zip(&self.keyspaces) {
@@ -268,6 +287,12 @@ impl Core {
             for (partition, status) in keyspace.status() {
                 write!(text, "keyspace_{}_partition_{partition}:", info.name)?;
                 write!(text, "keys={},bytes={},open={}", status.keys, status.bytes, status.open_instances)?;
+                if let Some(region) = status.leader {
+                    write!(text, ",leader={}", self.regions[region.index()])?;
+                }
+                if let Some(lag) = status.lag {
+                    write!(text, ",lag_us={lag}")?;
+                }
                 for (name, count) in &status.counters {
                     write!(text, ",{name}={count}")?;
                 }

@@ -34,4 +34,6 @@ mod wire;
 mod worker;
 
 pub use serve::{DevOptions, Embedded, check, dev, serve};
+pub use tls::Dialer;
+pub use wire::{Reader, Stream, Writer};
 pub use worker::NodeError;

@@ -765,15 +765,6 @@ impl Node {
 
     /// Whether every other node is connected.
     pub(crate) fn sees_all(&self) -> bool {
-        self.seen() + 1 == self.config.nodes.len()
-    }
-
-    /// Whether, with this node, most nodes are connected.
-    pub(crate) fn sees_most(&self) -> bool {
-        self.seen() + 1 > self.config.nodes.len() / 2
-    }
-
-    fn seen(&self) -> usize {
-        self.core.outside.links.iter().filter(|link| link.is_up()).count()
+        self.core.seen() + 1 == self.config.nodes.len()
     }
 }

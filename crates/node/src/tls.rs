@@ -2,16 +2,21 @@
 //! is named here and nowhere else.
 
 use crate::config::{NodeConfig, TlsConfig};
-use rustls::client::danger::ServerCertVerifier;
+use crate::wire::{self, Stream};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
-use rustls::{CertificateError, ClientConfig, Error, RootCertStore, ServerConfig};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore,
+    ServerConfig, SignatureScheme,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
+use tokio::net::TcpStream;
 
 /// A node's certificates, as they were last read.
 pub(crate) struct Tls {
@@ -78,6 +83,122 @@ impl Tls {
     /// How to take up nodes, and how to dial them; `None` if they meet without TLS.
     pub(crate) fn for_nodes(&self) -> Option<(Arc<ServerConfig>, Arc<ClientConfig>)> {
         self.made.for_nodes.clone()
+    }
+}
+
+/// How a client makes sure of the nodes that it dials.
+#[derive(Clone, Debug)]
+pub struct Dialer(Arc<ClientConfig>);
+
+/// Where the system keeps the authorities that it believes, by distribution.
+const SYSTEM_ROOTS: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+impl Dialer {
+    /// Believes nodes whose certificate is signed by `ca`, or else by an authority of the system's, and shows the certificate
+    /// and key of `identity`.
+    ///
+    /// # Errors
+    /// Which file is wrong, and why.
+    pub fn believing(ca: Option<&Path>, identity: Option<(&Path, &Path)>) -> Result<Self, String> {
+        let roots = ca.map_or_else(system_roots, read_roots)?;
+        let provider = Arc::new(ring::default_provider());
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+        Self::verifying(verifier.map_err(|error| format!("authorities: {error}"))?, identity)
+    }
+
+    /// Believes whoever answers, and shows the certificate and key of `identity`.
+    ///
+    /// # Errors
+    /// Which file is wrong, and why.
+    pub fn believing_anybody(identity: Option<(&Path, &Path)>) -> Result<Self, String> {
+        Self::verifying(Arc::new(Anybody(ring::default_provider())), identity)
+    }
+
+    fn verifying(
+        verifier: Arc<dyn ServerCertVerifier>,
+        identity: Option<(&Path, &Path)>,
+    ) -> Result<Self, String> {
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| format!("tls: {error}"))?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier);
+        let config = match identity {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let (chain, secret) = read_identity(certificate, key)?;
+                let made = builder.with_client_auth_cert(chain, secret);
+                made.map_err(|error| unfit(certificate, key, &error))?
+            }
+        };
+        Ok(Self(Arc::new(config)))
+    }
+
+    /// Makes sure of whoever answers at that address, `HOST:PORT`, on a connection to it.
+    ///
+    /// # Errors
+    /// Why it is not believed, or cannot be talked to.
+    pub async fn dial(&self, tcp: TcpStream, address: &str) -> Result<Stream, String> {
+        Stream::dial(tcp, self.0.clone(), name_of(address)?).await.map_err(|error| Self::explain(&error))
+    }
+
+    /// What went wrong on a connection, for whoever made it.
+    pub fn explain(error: &std::io::Error) -> String {
+        match wire::tls_error(error) {
+            Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+                "its certificate is signed by none that is believed here: name who signs them".to_owned()
+            }
+            Some(Error::InvalidMessage(_)) => "it does not speak TLS".to_owned(),
+            Some(Error::AlertReceived(AlertDescription::CertificateRequired)) => {
+                "it asks for a certificate: show one".to_owned()
+            }
+            Some(other) => explain(other),
+            None => error.to_string(),
+        }
+    }
+}
+
+/// Believes whoever answers; only that it has the key of the certificate that it shows is looked at.
+#[derive(Debug)]
+struct Anybody(CryptoProvider);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
 
@@ -159,8 +280,10 @@ fn serve(
                 .with_client_cert_verifier(verifier.map_err(|error| format!("{}: {error}", path.display()))?)
         }
     };
-    let (chain, key) = read_identity(settings)?;
-    let mut config = builder.with_single_cert(chain, key).map_err(|error| unfit(settings, &error))?;
+    let (chain, key) = read_identity(&settings.certificate, &settings.key)?;
+    let mut config = builder
+        .with_single_cert(chain, key)
+        .map_err(|error| unfit(&settings.certificate, &settings.key, &error))?;
     if ca.is_some() {
         // What goes on where it was left shows no certificate, which may have run out since.
         config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -174,26 +297,27 @@ fn dial(settings: &TlsConfig, provider: &Arc<CryptoProvider>, ca: &Path) -> Resu
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| format!("tls: {error}"))?;
-    let (chain, key) = read_identity(settings)?;
+    let (chain, key) = read_identity(&settings.certificate, &settings.key)?;
     let mut config = builder
         .with_root_certificates(read_roots(ca)?)
         .with_client_auth_cert(chain, key)
-        .map_err(|error| unfit(settings, &error))?;
+        .map_err(|error| unfit(&settings.certificate, &settings.key, &error))?;
     config.resumption = Resumption::disabled();
     Ok(config)
 }
 
-fn unfit(settings: &TlsConfig, error: &Error) -> String {
-    let (certificate, key) = (settings.certificate.display(), settings.key.display());
+fn unfit(certificate: &Path, key: &Path, error: &Error) -> String {
+    let (certificate, key) = (certificate.display(), key.display());
     format!("{certificate} and {key} do not belong together or are not usable: {error}")
 }
 
 fn read_identity(
-    settings: &TlsConfig,
+    certificate: &Path,
+    key: &Path,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
-    let chain = read_certificates(&settings.certificate)?;
-    let key = PrivateKeyDer::from_pem_file(&settings.key)
-        .map_err(|error| format!("{} is no private key in PEM: {error}", settings.key.display()))?;
+    let chain = read_certificates(certificate)?;
+    let key = PrivateKeyDer::from_pem_file(key)
+        .map_err(|error| format!("{} is no private key in PEM: {error}", key.display()))?;
     Ok((chain, key))
 }
 
@@ -212,6 +336,16 @@ fn read_roots(path: &Path) -> Result<RootCertStore, String> {
     for certificate in read_certificates(path)? {
         roots.add(certificate).map_err(|error| format!("{}: {error}", path.display()))?;
     }
+    Ok(roots)
+}
+
+/// The authorities that the system believes, but for those that cannot be read.
+fn system_roots() -> Result<RootCertStore, String> {
+    let path = SYSTEM_ROOTS.iter().map(Path::new).find(|path| path.exists()).ok_or(
+        "this system keeps no authorities where they are looked for: name who has signed the certificates",
+    )?;
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(read_certificates(path)?);
     Ok(roots)
 }
 

@@ -24,28 +24,29 @@ pub(crate) const TLS_BEGINS: u8 = 0x16;
 type Secured = Rc<RefCell<Connection>>;
 
 /// A connection that is not yet in use.
-pub(crate) struct Stream {
+#[derive(Debug)]
+pub struct Stream {
     tcp: TcpStream,
     tls: Option<Secured>,
 }
 
 /// The way in.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub struct Reader {
     half: OwnedReadHalf,
     tls: Option<Secured>,
 }
 
 /// The way out.
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub struct Writer {
     half: OwnedWriteHalf,
     tls: Option<Secured>,
 }
 
 impl Stream {
     /// Without TLS.
-    pub(crate) fn plain(tcp: TcpStream) -> Self {
+    pub fn plain(tcp: TcpStream) -> Self {
         Self { tcp, tls: None }
     }
 
@@ -113,14 +114,22 @@ impl Stream {
         drop(self.tcp.set_nodelay(true));
     }
 
-    pub(crate) async fn read_buf(&mut self, into: &mut BytesMut) -> io::Result<usize> {
+    /// Reads what has come; 0 if nothing more will.
+    ///
+    /// # Errors
+    /// If the connection is broken.
+    pub async fn read_buf(&mut self, into: &mut BytesMut) -> io::Result<usize> {
         match &self.tls {
             None => self.tcp.read_buf(into).await,
             Some(tls) => poll_fn(|context| poll_read(tls, &self.tcp, into, context)).await,
         }
     }
 
-    pub(crate) async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    /// Sends all of the bytes.
+    ///
+    /// # Errors
+    /// If the connection is broken.
+    pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         let Some(tls) = &self.tls else { return self.tcp.write_all(bytes).await };
         loop {
             let wrote = if bytes.is_empty() {
@@ -146,7 +155,8 @@ impl Stream {
         self.tcp.shutdown().await
     }
 
-    pub(crate) fn into_split(self) -> (Reader, Writer) {
+    /// Takes it apart into its two ways.
+    pub fn into_split(self) -> (Reader, Writer) {
         let (reader, writer) = self.tcp.into_split();
         (Reader { half: reader, tls: self.tls.clone() }, Writer { half: writer, tls: self.tls })
     }
@@ -165,7 +175,11 @@ impl Reader {
         }
     }
 
-    pub(crate) async fn read_buf(&mut self, into: &mut BytesMut) -> io::Result<usize> {
+    /// As [`Stream::read_buf`].
+    ///
+    /// # Errors
+    /// If the connection is broken.
+    pub async fn read_buf(&mut self, into: &mut BytesMut) -> io::Result<usize> {
         match &self.tls {
             None => self.half.read_buf(into).await,
             Some(tls) => poll_fn(|context| poll_read(tls, self.half.as_ref(), into, context)).await,
@@ -178,7 +192,7 @@ impl Writer {
     ///
     /// # Errors
     /// `WouldBlock` if that is none; others if the connection is broken.
-    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match &self.tls {
             None => self.half.try_write(bytes),
             Some(tls) => encrypt(&mut tls.borrow_mut(), self.half.as_ref(), bytes),
@@ -189,14 +203,18 @@ impl Writer {
     ///
     /// # Errors
     /// `WouldBlock` if not all of it can leave now; others if the connection is broken.
-    pub(crate) fn try_flush(&self) -> io::Result<()> {
+    pub fn try_flush(&self) -> io::Result<()> {
         match &self.tls {
             None => Ok(()),
             Some(tls) => send(&mut tls.borrow_mut(), self.half.as_ref()),
         }
     }
 
-    pub(crate) async fn writable(&self) -> io::Result<()> {
+    /// Waits until the socket takes something.
+    ///
+    /// # Errors
+    /// If the connection is broken.
+    pub async fn writable(&self) -> io::Result<()> {
         self.half.writable().await
     }
 }

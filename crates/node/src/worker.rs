@@ -257,7 +257,7 @@ async fn serve(node: &SharedNode, ready: Ready, on_ready: impl FnOnce()) {
             }
             match ready {
                 Ready::All => node.sees_all(),
-                Ready::MostOrSoon => node.sees_most() || waited,
+                Ready::MostOrSoon => node.core.sees_most() || waited,
             }
         };
         if is_ready && let Some(on_ready) = on_ready.take() {

@@ -412,6 +412,11 @@ pub struct Status {
     pub bytes: u64,
     /// Consensus instances not yet executed.
     pub open_instances: u64,
+    /// The region whose replica leads, as far as it is known here; none in engines without leaders.
+    pub leader: Option<Region>,
+    /// By how much what can be seen here of other regions was behind the clock when that was last looked at; none in engines
+    /// whose reads do not depend on it.
+    pub lag: Option<Micros>,
     /// How often things happened, by name, in a fixed order: `slow_path`, `recovery`, `catch_up` …
     pub counters: Vec<(&'static str, u64)>,
 }

@@ -5,23 +5,24 @@ mod pace;
 mod report;
 mod session;
 mod tally;
-mod wire;
 mod workload;
 mod zipf;
 
+use crate::client::resp::Reply;
+use crate::client::{Access, Login, Opened, ask};
 use crate::fault::{Ended, Fault, Verdict};
 use history::HistoryFile;
 use indicatif::{ProgressBar, ProgressStyle};
+use meridian_node::Stream;
 use meridian_node::config::units::duration;
 use pace::{Due, Slot};
 use report::Report;
-use session::{Login, Run, Session};
+use session::{Run, Session};
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 use tally::Tally;
-use tokio::net::TcpStream;
 use tokio::runtime::LocalOptions;
 use tokio::task::JoinHandle;
 use workload::{Application, Mix, Names, Spread, Workload};
@@ -36,15 +37,8 @@ pub(crate) struct Options {
     /// Database (keyspace) to SELECT
     #[arg(long, value_name = "N")]
     db: Option<u16>,
-    /// User to AUTH as, with --password
-    #[arg(long, value_name = "U", requires = "password")]
-    user: Option<String>,
-    /// Password to AUTH with
-    #[arg(long, value_name = "P")]
-    password: Option<String>,
-    /// Connect with TLS (not built yet: refused)
-    #[arg(long)]
-    tls: bool,
+    #[command(flatten)]
+    access: Access,
     /// Clients, each with one connection
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     clients: u32,
@@ -100,13 +94,13 @@ pub(crate) struct Options {
 
 /// Runs the bench and prints what it found.
 pub(crate) fn run(options: &Options) -> Ended {
-    options.check()?;
+    let access = options.check()?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
     let runtime = runtime.map_err(|error| {
         Fault::new("bench", format!("cannot start: {error}"), "free memory or file descriptors")
     })?;
-    let report = runtime.block_on(measure(options))?;
+    let report = runtime.block_on(measure(options, &access))?;
     print!("{}", report.table());
     if let Some(path) = &options.json {
         let text = serde_json::to_string(&report).expect("a report is made of numbers and strings");
@@ -117,14 +111,16 @@ pub(crate) fn run(options: &Options) -> Ended {
 
 impl Options {
     /// Looks for all that cannot work.
-    fn check(&self) -> Result<(), Vec<Fault>> {
-        let mut faults = Vec::new();
+    fn check(&self) -> Result<Rc<Opened>, Vec<Fault>> {
+        let (access, mut faults) = match self.access.open() {
+            Ok(access) => (Some(access), Vec::new()),
+            Err(faults) => (None, faults),
+        };
         let mut require = |holds: bool, what: &str, why: &str, way_out: &str| {
             if !holds {
                 faults.push(Fault::new(what, why, way_out));
             }
         };
-        require(!self.tls, "--tls", "not built yet", "load a port without TLS");
         require(
             !self.duration.is_zero(),
             "--duration",
@@ -167,15 +163,12 @@ impl Options {
             "not a positive number",
             "give operations a second",
         );
-        if faults.is_empty() { Ok(()) } else { Err(faults) }
+        access.filter(|_| faults.is_empty()).ok_or(faults)
     }
 
-    fn login(&self, client: usize) -> Login {
-        Login {
-            target: self.target[client % self.target.len()].clone(),
-            credentials: self.password.clone().map(|password| (self.user.clone(), password)),
-            database: self.db,
-        }
+    fn login(&self, client: usize, access: &Rc<Opened>) -> Login {
+        let target = self.target[client % self.target.len()].clone();
+        Login { target, access: Rc::clone(access), database: self.db }
     }
 
     fn application(&self) -> Application {
@@ -195,8 +188,8 @@ impl Options {
     }
 }
 
-async fn measure(options: &Options) -> Result<Report, Fault> {
-    let mut streams = connect_all(options).await?;
+async fn measure(options: &Options, access: &Rc<Opened>) -> Result<Report, Fault> {
+    let mut streams = connect_all(options, access).await?;
     if options.retwis {
         demand_transactions(&mut streams[0]).await?;
     }
@@ -219,7 +212,7 @@ async fn measure(options: &Options) -> Result<Report, Fault> {
     });
 
     let watch = tokio::task::spawn_local(watch(Rc::clone(&run), options.warmup + options.duration));
-    let sessions = start_sessions(options, &run, streams, end);
+    let sessions = start_sessions(options, access, &run, streams, end);
     for session in sessions {
         // A session's task cannot fail but by a bug, whose message is on stderr already.
         let _ = session.await;
@@ -243,9 +236,9 @@ async fn measure(options: &Options) -> Result<Report, Fault> {
 }
 
 /// Connects every client before the clock starts; a target that cannot be used at all ends the bench here.
-async fn connect_all(options: &Options) -> Result<Vec<TcpStream>, Fault> {
+async fn connect_all(options: &Options, access: &Rc<Opened>) -> Result<Vec<Stream>, Fault> {
     let connect = |client| {
-        let (login, timeout) = (options.login(client), options.timeout);
+        let (login, timeout) = (options.login(client, access), options.timeout);
         tokio::task::spawn_local(async move {
             login.connect(timeout).await.map_err(|why| {
                 Fault::new(
@@ -265,15 +258,13 @@ async fn connect_all(options: &Options) -> Result<Vec<TcpStream>, Fault> {
 }
 
 /// Sees to it that the server has transactions of several keys: what it refuses by one it would refuse by each.
-async fn demand_transactions(stream: &mut TcpStream) -> Result<(), Fault> {
+async fn demand_transactions(stream: &mut Stream) -> Result<(), Fault> {
     let refused = |why| {
         Fault::new("bench: --retwis", why, "load a keyspace with transactions of several keys, with --db")
     };
     for words in [&["MULTI"][..], &["GET", "retwis:a"], &["GET", "retwis:b"], &["EXEC"]] {
-        let answered = session::ask(stream, words, |reply| match reply {
-            wire::Reply::Error(why) => {
-                Err(format!("{} is refused: {}", words[0], String::from_utf8_lossy(why)))
-            }
+        let answered = ask(stream, words, |reply| match reply {
+            Reply::Error(why) => Err(format!("{} is refused: {}", words[0], String::from_utf8_lossy(why))),
             _ => Ok(()),
         });
         answered.await.flatten().map_err(refused)?;
@@ -283,10 +274,8 @@ async fn demand_transactions(stream: &mut TcpStream) -> Result<(), Fault> {
 
 /// Whether the server knows `MERIDIAN.COST`. The question travels with each operation, so that it costs no round
 /// trip of its own, but it does cost the server work: only histories ask it.
-async fn proves_order(stream: &mut TcpStream) -> bool {
-    session::ask(stream, &["MERIDIAN.COST"], |reply| !matches!(reply, wire::Reply::Error(_)))
-        .await
-        .unwrap_or(false)
+async fn proves_order(stream: &mut Stream) -> bool {
+    ask(stream, &["MERIDIAN.COST"], |reply| !matches!(reply, Reply::Error(_))).await.unwrap_or(false)
 }
 
 fn open_history(options: &Options, origin: Instant) -> Result<Option<HistoryFile>, Fault> {
@@ -297,8 +286,9 @@ fn open_history(options: &Options, origin: Instant) -> Result<Option<HistoryFile
 
 fn start_sessions(
     options: &Options,
+    access: &Rc<Opened>,
     run: &Rc<Run>,
-    streams: Vec<TcpStream>,
+    streams: Vec<Stream>,
     end: Instant,
 ) -> Vec<JoinHandle<()>> {
     let slots: Vec<Rc<Slot>> = streams.iter().map(|_| Rc::default()).collect();
@@ -307,11 +297,11 @@ fn start_sessions(
     }
     let spread = options.spread();
     let clients = u64::from(options.clients);
-    let start = |(number, (stream, slot)): (usize, (TcpStream, Rc<Slot>))| {
+    let start = |(number, (stream, slot)): (usize, (Stream, Rc<Slot>))| {
         let (application, client) = (options.application(), (number as u64, clients));
         let workload = Workload::new(options.seed, application, spread.clone(), options.keys, client);
         let due = if options.rate.is_some() { Due::Open(slot) } else { Due::Closed };
-        let session = Session::new(Rc::clone(run), options.login(number), number, workload, due);
+        let session = Session::new(Rc::clone(run), options.login(number, access), number, workload, due);
         tokio::task::spawn_local(session.work(stream))
     };
     streams.into_iter().zip(slots).enumerate().map(start).collect()

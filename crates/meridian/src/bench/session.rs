@@ -3,16 +3,17 @@
 use super::history::{HistoryFile, Seen};
 use super::pace::Due;
 use super::tally::Tally;
-use super::wire::{self, Reply};
 use super::workload::{Names, Operation, Verb, Workload};
+use crate::client::Login;
+use crate::client::resp::{self, Reply};
 use bytes::{Buf, BytesMut};
+use meridian_node::{Stream, Writer};
 use meridian_protocol::history::{Ended, Witness};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::MissedTickBehavior;
 
 /// What all clients of a run share. One thread runs them all.
@@ -34,74 +35,6 @@ pub(super) struct Run {
     pub(super) history: Option<RefCell<HistoryFile>>,
     /// Whether the server is asked for the proof of order of each operation.
     pub(super) witness: bool,
-}
-
-/// How to get from a fresh connection to one that takes operations.
-#[derive(Clone, Debug)]
-pub(super) struct Login {
-    /// `HOST:PORT`.
-    pub(super) target: String,
-    /// User and password of `AUTH`; without a user as Redis's default user.
-    pub(super) credentials: Option<(Option<String>, String)>,
-    /// The database of `SELECT`.
-    pub(super) database: Option<u16>,
-}
-
-impl Login {
-    /// Connects, authenticates, selects.
-    ///
-    /// # Errors
-    /// Why the server cannot be used.
-    pub(super) async fn connect(&self, timeout: Duration) -> Result<TcpStream, String> {
-        tokio::time::timeout(timeout, self.connect_unbounded())
-            .await
-            .unwrap_or_else(|_| Err(format!("no answer within {timeout:?}")))
-    }
-
-    async fn connect_unbounded(&self) -> Result<TcpStream, String> {
-        let mut stream = TcpStream::connect(&self.target).await.map_err(|error| error.to_string())?;
-        stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        let database = self.database.map(|number| number.to_string());
-        let mut steps: Vec<Vec<&str>> = Vec::new();
-        if let Some((user, password)) = &self.credentials {
-            steps.push(["AUTH"].into_iter().chain(user.as_deref()).chain([password.as_str()]).collect());
-        }
-        if let Some(database) = &database {
-            steps.push(vec!["SELECT", database]);
-        }
-        for step in steps {
-            ask(&mut stream, &step, |reply| match reply {
-                Reply::Simple(_) => Ok(()),
-                Reply::Error(error) => Err(format!("{} is refused: {}", step[0], error.escape_ascii())),
-                _ => Err(format!("{} is answered with nonsense", step[0])),
-            })
-            .await??;
-        }
-        Ok(stream)
-    }
-}
-
-/// Sends one command on an idle connection and makes something of its reply.
-///
-/// # Errors
-/// Why there is no reply.
-pub(super) async fn ask<T>(
-    stream: &mut TcpStream,
-    words: &[&str],
-    read: impl FnOnce(&Reply<'_>) -> T,
-) -> Result<T, String> {
-    let mut out = BytesMut::new();
-    wire::command(words, &mut out);
-    stream.write_all(&out).await.map_err(|error| error.to_string())?;
-    let mut input = BytesMut::new();
-    loop {
-        if let Some((reply, _)) = wire::first_reply(&input)? {
-            return Ok(read(&reply));
-        }
-        if stream.read_buf(&mut input).await.map_err(|error| error.to_string())? == 0 {
-            return Err("the server closed the connection".to_owned());
-        }
-    }
 }
 
 /// One client.
@@ -173,7 +106,7 @@ impl Session {
     }
 
     /// Works until the run is over, with `stream` as its first connection.
-    pub(super) async fn work(mut self, stream: TcpStream) {
+    pub(super) async fn work(mut self, stream: Stream) {
         let mut stream = Some(stream);
         let mut backoff = BACKOFF.0;
         loop {
@@ -206,8 +139,8 @@ impl Session {
         now >= self.run.end.get()
     }
 
-    async fn drive(&mut self, mut stream: TcpStream) -> Result<(), Lost> {
-        let (mut read, write) = stream.split();
+    async fn drive(&mut self, stream: Stream) -> Result<(), Lost> {
+        let (mut read, write) = stream.into_split();
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut now = Instant::now();
@@ -216,13 +149,7 @@ impl Session {
             if self.in_flight.is_empty() && self.is_over(now) {
                 return Ok(());
             }
-            if !self.output.is_empty() {
-                match write.try_write(&self.output) {
-                    Ok(length) => self.output.advance(length),
-                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                    Err(_) => return Err(Lost),
-                }
-            }
+            let full = self.send_all(&write)?;
             self.input.reserve(READ_SIZE);
             tokio::select! {
                 biased;
@@ -234,7 +161,7 @@ impl Session {
                     // Later than the answers: what is sent now comes after them.
                     now = Instant::now();
                 }
-                _ = write.writable(), if !self.output.is_empty() => now = Instant::now(),
+                _ = write.writable(), if full => now = Instant::now(),
                 () = self.due.changed() => now = Instant::now(),
                 _ = tick.tick() => {
                     now = Instant::now();
@@ -246,6 +173,20 @@ impl Session {
         }
     }
 
+    /// Sends what was written; says whether the socket is full.
+    fn send_all(&mut self, writer: &Writer) -> Result<bool, Lost> {
+        let mut sent = Ok(());
+        while !self.output.is_empty() && sent.is_ok() {
+            sent = writer.try_write(&self.output).map(|length| self.output.advance(length));
+        }
+        // What was encrypted may have to wait, too.
+        match sent.and_then(|()| writer.try_flush()) {
+            Ok(()) => Ok(false),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(true),
+            Err(_) => Err(Lost),
+        }
+    }
+
     /// Writes as many operations as are due and the window has room for.
     fn fill(&mut self, now: Instant) {
         while self.in_flight.len() < self.run.pipeline && !self.is_over(now) {
@@ -253,7 +194,7 @@ impl Session {
             let operation = self.workload.draw();
             let ahead = self.send(&operation);
             if self.run.witness {
-                wire::command(&["MERIDIAN.COST"], &mut self.output);
+                resp::command(&["MERIDIAN.COST"], &mut self.output);
             }
             self.in_flight.push_back(InFlight { operation, intended, sent: now, ahead, answer: None });
         }
@@ -268,23 +209,23 @@ impl Session {
         }
         let (names, key, value, output) = (&self.run.names, &mut self.key, &self.value, &mut self.output);
         match verb {
-            Verb::Get => wire::command(&["GET", names.key(keys[0], key)], output),
-            Verb::Set => wire::command(&["SET", names.key(keys[0], key), value], output),
-            Verb::Rmw => wire::command(&["SET", names.key(keys[0], key), value, "GET"], output),
+            Verb::Get => resp::command(&["GET", names.key(keys[0], key)], output),
+            Verb::Set => resp::command(&["SET", names.key(keys[0], key), value], output),
+            Verb::Rmw => resp::command(&["SET", names.key(keys[0], key), value, "GET"], output),
             Verb::Mget | Verb::Timeline => {
-                wire::begin(1 + keys.len(), output);
-                wire::word("MGET", output);
-                keys.iter().for_each(|number| wire::word(names.key(*number, key), output));
+                resp::begin(1 + keys.len(), output);
+                resp::word("MGET", output);
+                keys.iter().for_each(|number| resp::word(names.key(*number, key), output));
             }
             Verb::AddUser | Verb::Follow | Verb::Post => {
-                wire::command(&["MULTI"], output);
+                resp::command(&["MULTI"], output);
                 for number in &keys[..reads] {
-                    wire::command(&["GET", names.key(*number, key)], output);
+                    resp::command(&["GET", names.key(*number, key)], output);
                 }
                 for number in &keys[..writes] {
-                    wire::command(&["SET", names.key(*number, key), value], output);
+                    resp::command(&["SET", names.key(*number, key), value], output);
                 }
-                wire::command(&["EXEC"], output);
+                resp::command(&["EXEC"], output);
             }
         }
         if verb.is_transaction() { 1 + reads + writes } else { 0 }
@@ -294,7 +235,7 @@ impl Session {
         let mut input = std::mem::take(&mut self.input);
         let mut used = 0;
         // Nonsense loses the connection: what follows it cannot be told apart.
-        while let Some((reply, length)) = wire::first_reply(&input[used..]).map_err(|_| Lost)? {
+        while let Some((reply, length)) = resp::first_reply(&input[used..]).map_err(|_| Lost)? {
             used += length;
             self.on_reply(&reply, now)?;
         }
@@ -441,7 +382,7 @@ mod tests {
     #[test]
     fn the_witness_is_found_in_the_cost() {
         let cost = b"*4\r\n$6\r\nrounds\r\n:1\r\n$7\r\nwitness\r\n$14\r\n{\"cs\":[4,1,0]}\r\n";
-        let (reply, _) = wire::first_reply(cost).unwrap().unwrap();
+        let (reply, _) = resp::first_reply(cost).unwrap().unwrap();
         assert_eq!(witness_of(&reply), Some(Witness::Cs((4, 1, 0))));
         assert_eq!(witness_of(&Reply::Bulk(None)), None);
         assert_eq!(witness_of(&Reply::Error(b"ERR unknown command")), None);

@@ -20,5 +20,6 @@ mod outside;
 mod proxy;
 mod queue;
 mod resp;
+mod status;
 mod tls;
 mod users;

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
 
-use crate::harness::{Cluster, Plan, Process, run, stderr, wait_for};
+use crate::harness::{Cluster, Plan, Process, run, stderr, stdout, wait_for};
 use crate::resp::{Client, Value};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -147,6 +147,83 @@ fn clients_show_a_certificate_where_they_must() {
     says(
         process,
         "refused the client at 127.0.0.1: its certificate is signed by none that this node believes",
+    );
+}
+
+/// Flags of commands that ask a cluster, with files of its directory.
+fn flags(cluster: &Cluster, flags: &[(&str, &str)]) -> Vec<String> {
+    let file = |name: &str| cluster.directory.path().join(name).display().to_string();
+    let both = |(flag, name): &(&str, &str)| [(*flag).to_owned(), file(name)];
+    std::iter::once("--tls".to_owned()).chain(flags.iter().flat_map(both)).collect()
+}
+
+#[test]
+fn bench_and_status_speak_tls_and_say_whom_they_do_not_believe() {
+    let mut cluster = prepare(TLS);
+    cluster.start_nodes(0..3);
+    let target = format!("127.0.0.1:{}", cluster.port(0));
+    let history = cluster.directory.path().join("history").display().to_string();
+    let bench = |flags: &[String], more: &[&str]| {
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let load = ["bench", "--target", &target, "--clients", "4", "--duration", "300ms", "--warmup", "0ms"];
+        run(&[&load[..], &flags, more].concat())
+    };
+    let status = |flags: &[String]| {
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        run(&[&["status", "--target", &target], &flags[..]].concat())
+    };
+    let good = flags(&cluster, &[("--ca", "ca.pem")]);
+    // More than one record of TLS each way, and many at once.
+    let output = bench(&good, &["--value-size", "100000", "--pipeline", "8", "--history", &history]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(
+        stdout(&output).contains("0 errors") && stdout(&output).contains("0 reconnects"),
+        "{}",
+        stdout(&output)
+    );
+    let judged = run(&["check", "--model", "linearizable", &history]);
+    assert_eq!(judged.status.code(), Some(0), "{}", stdout(&judged));
+    let output = status(&good);
+    assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
+    let anybody = [&flags(&cluster, &[])[..], &["--insecure".to_owned()]].concat();
+    assert_eq!(status(&anybody).status.code(), Some(0));
+
+    let why = "its certificate is signed by none that is believed here: name who signs them";
+    let other = flags(&cluster, &[("--ca", "other-ca.pem")]);
+    let output = status(&other);
+    assert!(output.status.code() == Some(1) && stdout(&output).contains(why), "{}", stdout(&output));
+    let output = bench(&other, &[]);
+    assert!(output.status.code() == Some(2) && stderr(&output).contains(why), "{}", stderr(&output));
+    // Who believes the system's authorities does not believe the test's.
+    assert_ne!(status(&flags(&cluster, &[])).status.code(), Some(0));
+    assert_ne!(status(&[]).status.code(), Some(0), "without TLS");
+}
+
+#[test]
+fn bench_and_status_show_a_certificate_where_they_must() {
+    let mut cluster = prepare(
+        "[tls]\ncertificate = \"node.pem\"\nkey = \"node.key\"\nclient_ca = \"other-ca.pem\"\nfor = \"clients\"\n",
+    );
+    cluster.start_nodes(0..3);
+    let target = format!("127.0.0.1:{}", cluster.port(0));
+    let status = |files: &[(&str, &str)]| {
+        let flags = flags(&cluster, files);
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        run(&[&["status", "--target", &target], &flags[..]].concat())
+    };
+    let output = status(&[("--ca", "ca.pem"), ("--cert", "client.pem"), ("--key", "client.key")]);
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    let output = status(&[("--ca", "ca.pem")]);
+    assert!(
+        output.status.code() == Some(1) && stdout(&output).contains("it asks for a certificate: show one"),
+        "{}",
+        stdout(&output)
+    );
+    let output = status(&[("--ca", "ca.pem"), ("--cert", "client.pem"), ("--key", "node.key")]);
+    assert!(
+        output.status.code() == Some(2) && stderr(&output).contains("do not belong together"),
+        "{}",
+        stderr(&output)
     );
 }
 

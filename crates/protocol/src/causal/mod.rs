@@ -44,6 +44,7 @@ pub mod update;
 mod upkeep;
 pub mod vector;
 pub(crate) mod versions;
+mod visibility;
 
 pub use client::Client;
 pub use message::Message;

@@ -7,6 +7,7 @@ use super::replication::{Replicate, Streams};
 use super::stabilization::{Report, Stabilization};
 use super::vector::Vector;
 use super::versions::{Chains, Version};
+use super::visibility::Visibility;
 use super::{Causal, Record, Update};
 use crate::alarms::Alarms;
 use crate::clock::{Micros, Now};
@@ -41,6 +42,7 @@ pub struct Replica {
     /// Fences that wait, with what for and until when.
     pub(super) fences: BTreeMap<(ClientId, u64), (Message, Micros)>,
     pub(super) alarms: Alarms<Alarm>,
+    pub(super) visibility: Visibility,
     pub(super) counters: Counters,
 }
 
@@ -156,6 +158,7 @@ impl Replica {
             late: BTreeMap::new(),
             fences: BTreeMap::new(),
             alarms: Alarms::new(),
+            visibility: Visibility::default(),
             counters: Counters::default(),
             id,
             place,
@@ -322,6 +325,8 @@ impl machine::Replica for Replica {
             keys: self.versions.keys() as u64,
             bytes: self.versions.bytes,
             open_instances: 0,
+            leader: None,
+            lag: self.visibility.lag,
             counters: vec![
                 ("put", c.puts),
                 ("read", c.reads),
@@ -339,6 +344,8 @@ impl machine::Replica for Replica {
                 ("forgotten", c.forgotten),
                 ("stabilization", c.stabilizations),
                 ("staleness_us", c.staleness_us),
+                ("visible", self.visibility.seen),
+                ("visible_us", self.visibility.us),
                 ("drift", c.drift),
                 ("late_put", c.late_puts),
                 ("late_read", c.late_reads),

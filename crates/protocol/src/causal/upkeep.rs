@@ -4,7 +4,7 @@ use super::message::Message;
 use super::replica::{Alarm, Out, Replica};
 use super::replication::Replicate;
 use super::stabilization::{Report, Tell};
-use super::{Record, Update};
+use super::{ClockKind, Record, Update};
 use crate::clock::Now;
 use crate::topology::{Address, Region, ReplicaId};
 
@@ -52,6 +52,9 @@ impl Replica {
             return;
         }
         self.counters.applied += fresh.len() as u64;
+        if let Some(update) = fresh.last().filter(|_| self.shows_time()) {
+            self.visibility.follow(origin, &update.dependencies);
+        }
         for update in fresh {
             self.install(update, out);
         }
@@ -73,10 +76,12 @@ impl Replica {
         self.counters.stabilizations += 1;
         let stable = self.stabilization.stable().clone().with(self.region(), own.clock).lowest();
         if stable > 0 {
-            self.counters.staleness_us += own.clock - stable.min(own.clock);
+            let lag = own.clock - stable.min(own.clock);
+            self.counters.staleness_us += lag;
+            self.visibility.lag = self.shows_time().then_some(lag);
         }
         self.tell(told, out);
-        self.serve_waiting(now, out);
+        self.on_snapshot(now, out);
     }
 
     pub(super) fn on_report(&mut self, now: Now, from: u16, report: Report, out: &mut Out) {
@@ -85,14 +90,25 @@ impl Replica {
         self.clock.advance(report.clock);
         let told = self.stabilization.on_report(from, report, &own);
         self.tell(told, out);
-        self.serve_waiting(now, out);
+        self.on_snapshot(now, out);
     }
 
     pub(super) fn on_stable(&mut self, now: Now, report: &Report, out: &mut Out) {
         self.clock.advance(report.clock);
         let told = self.stabilization.on_stable(report);
         self.tell(told, out);
+        self.on_snapshot(now, out);
+    }
+
+    /// The stable snapshot may have gone on.
+    fn on_snapshot(&mut self, now: Now, out: &mut Out) {
+        self.visibility.look(now.wall, self.stabilization.stable(), self.id.region);
         self.serve_waiting(now, out);
+    }
+
+    /// Whether timestamps are times.
+    fn shows_time(&self) -> bool {
+        self.engine.settings.causal.clock != ClockKind::Logical
     }
 
     fn tell(&self, told: Vec<(u16, Tell)>, out: &mut Out) {

@@ -394,6 +394,8 @@ impl machine::Replica for Replica {
             keys: self.versions.keys() as u64,
             bytes: self.versions.bytes,
             open_instances: self.pending.len() as u64,
+            leader: None,
+            lag: None,
             counters: vec![
                 ("put", c.puts),
                 ("read", c.reads),

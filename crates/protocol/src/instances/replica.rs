@@ -305,6 +305,8 @@ impl<P: Protocol> machine::Replica for Replica<P> {
             keys: self.registers.len() as u64,
             bytes: self.registers.bytes,
             open_instances: self.open_instances,
+            leader: None,
+            lag: None,
             counters: vec![
                 (P::OWN_COUNTER, c.own),
                 ("fast_path", c.fast_path),

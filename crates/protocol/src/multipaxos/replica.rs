@@ -215,7 +215,14 @@ impl machine::Replica for Replica {
         let mut counters = self.log.counters();
         counters.extend([("forward", c.forward), ("retry", c.retry), ("lease_read", c.lease_read)]);
         let state = self.log.state();
-        Status { keys: state.len() as u64, bytes: state.bytes(), open_instances: self.log.open(), counters }
+        Status {
+            keys: state.len() as u64,
+            bytes: state.bytes(),
+            open_instances: self.log.open(),
+            leader: self.log.leader().map(|ballot| ballot.region),
+            lag: None,
+            counters,
+        }
     }
 
     fn fingerprint(&self) -> u64 {

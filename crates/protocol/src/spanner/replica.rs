@@ -366,6 +366,8 @@ impl machine::Replica for Replica {
             keys: versions.len() as u64,
             bytes: versions.bytes(),
             open_instances: self.log.open(),
+            leader: self.log.leader().map(|ballot| ballot.region),
+            lag: None,
             counters,
         }
     }

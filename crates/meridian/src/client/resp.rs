@@ -6,7 +6,7 @@ use bytes::BytesMut;
 
 /// A server's reply, as it lies in the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Reply<'a> {
+pub(crate) enum Reply<'a> {
     /// `+…`
     Simple(&'a [u8]),
     /// `-…`
@@ -27,7 +27,7 @@ const LINE_MAX: usize = 64 * 1024;
 const BULK_MAX: usize = 512 * 1024 * 1024;
 
 /// Appends a command of these words.
-pub(super) fn command(words: &[&str], buffer: &mut BytesMut) {
+pub(crate) fn command(words: &[&str], buffer: &mut BytesMut) {
     begin(words.len(), buffer);
     for text in words {
         word(text, buffer);
@@ -35,12 +35,12 @@ pub(super) fn command(words: &[&str], buffer: &mut BytesMut) {
 }
 
 /// Begins a command of so many words.
-pub(super) fn begin(words: usize, buffer: &mut BytesMut) {
+pub(crate) fn begin(words: usize, buffer: &mut BytesMut) {
     header(b'*', words, buffer);
 }
 
 /// Appends the next word of a command.
-pub(super) fn word(text: &str, buffer: &mut BytesMut) {
+pub(crate) fn word(text: &str, buffer: &mut BytesMut) {
     header(b'$', text.len(), buffer);
     buffer.extend_from_slice(text.as_bytes());
     buffer.extend_from_slice(b"\r\n");
@@ -68,7 +68,7 @@ fn header(mark: u8, number: usize, buffer: &mut BytesMut) {
 ///
 /// # Errors
 /// Why the bytes are no RESP2.
-pub(super) fn first_reply(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
+pub(crate) fn first_reply(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
     let mut cursor = Cursor { input, at: 0 };
     let reply = cursor.reply(DEPTH_MAX)?;
     Ok(reply.map(|reply| (reply, cursor.at)))
