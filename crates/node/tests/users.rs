@@ -286,6 +286,38 @@ fn a_user_is_held_to_its_rate_over_all_of_its_connections() {
 }
 
 #[test]
+fn what_is_refused_or_says_who_one_is_does_not_count_against_a_rate() {
+    let mut host = FakeHost::of_all_models();
+    let mut client = host.connect();
+    let told = client.say("ACL SETUSER ann on nopass ~a* +@all -config use=feed rate=3", &mut host);
+    assert_eq!(told, "+OK\r\n");
+    assert_eq!(client.say("AUTH ann x", &mut host), "+OK\r\n");
+    for (line, answer) in [
+        ("HELLO 2 AUTH ann x", "*14\r\n"),
+        ("AUTH ann wrong", "+OK"),
+        ("CONFIG GET *", "-NOPERM"),
+        ("GET b", "-NOPERM"),
+        ("GET", "-ERR wrong number"),
+        ("NOSUCH", "-ERR unknown command"),
+        ("RESET", "+RESET"),
+        ("AUTH ann x", "+OK"),
+    ] {
+        for _ in 0..3 {
+            assert!(client.say(line, &mut host).starts_with(answer), "{line}");
+        }
+    }
+    // A command that comes behind another one's words is one command.
+    host.shared.tunables.maxmemory = 1;
+    host.memory = 2;
+    assert!(client.say("SET a v", &mut host).starts_with("-OOM"));
+    assert_eq!(client.say("PING", &mut host), "+PONG\r\n");
+    assert_eq!(client.say("MERIDIAN.LEVEL ec GET a", &mut host), "$-1\r\n");
+    assert_eq!(client.say("PING", &mut host), "+PONG\r\n");
+    assert!(client.say("PING", &mut host).starts_with("-TRYAGAIN"));
+    assert_eq!(client.say("QUIT", &mut host), "+OK\r\n");
+}
+
+#[test]
 fn passwords_are_in_no_answer_and_no_log() {
     let mut host = FakeHost::new();
     host.shared.tunables.slow_log_slower_than = 0;

@@ -22,6 +22,9 @@ impl State {
             Ok(entry) => entry,
             Err(refusal) => return self.reject(&refusal),
         };
+        if let Some(refusal) = self.comes_too_soon(entry, host) {
+            return self.reject(&refusal);
+        }
         self.active = host.now().monotonic;
         let active = self.active;
         self.update(host, |info| {

@@ -38,14 +38,6 @@ impl State {
                 };
             }
         }
-        if !entry.is(NO_AUTH)
-            && let Some(rate) = self.user.exceeds_rate(host.now().monotonic)
-        {
-            let user = printable(self.user.name(), 128);
-            return Err(format!(
-                "TRYAGAIN user {user} may send {rate} commands a second, and has: wait a little, then send it again"
-            ));
-        }
         let keyspace = operates(entry, args).then_some(self.keyspace);
         let users = &mut host.shared().users;
         let checked = self.user.rights().check(entry, args, keyspace);
@@ -65,6 +57,19 @@ impl State {
                 Err(self.keyspace_denied(self.keyspace, host))
             }
         }
+    }
+
+    /// Counts a command that is about to be carried out against its user's rate; says why it is not, if it comes too soon. To say
+    /// who one is and to leave is always free.
+    pub(super) fn comes_too_soon(&self, entry: &Entry, host: &impl Host) -> Option<String> {
+        if self.user.is_unrestricted() || entry.is(NO_AUTH) {
+            return None;
+        }
+        let rate = self.user.exceeds_rate(host.now().monotonic)?;
+        let user = printable(self.user.name(), 128);
+        Some(format!(
+            "TRYAGAIN user {user} may send {rate} commands a second, and has: wait a little, then send it again"
+        ))
     }
 
     fn command_denied(&self, entry: &Entry) -> String {
