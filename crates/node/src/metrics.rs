@@ -2,15 +2,19 @@
 
 use crate::core::Core;
 use crate::session::Host;
-use crate::tally::{ENDS, Histogram, Tally};
+use crate::tally::{Commits, ENDS, Histogram, Tally};
 use meridian_protocol::clock::Micros;
+use meridian_protocol::topology::Region;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Counters of replicas that tell what is there now, not how often something happened.
 const CURRENT: [&str; 2] = ["versions", "backlog"];
+/// Counters that make a metric of their own: how many writes were seen to become visible, and how long that took in all.
+const VISIBLE: [&str; 2] = ["visible", "visible_us"];
 
 /// Everything, as text.
-pub(crate) fn text(core: &Core, sessions: (usize, usize), commits: &Histogram) -> String {
+pub(crate) fn text(core: &Core, sessions: (usize, usize), commits: &Commits) -> String {
     let mut page = Page::default();
     about(core, &mut page);
     clients(core, sessions, &mut page);
@@ -56,6 +60,13 @@ fn clients(core: &Core, (input, output): (usize, usize), page: &mut Page) {
     let shared = &core.shared;
     let (counters, denials) = (shared.counters, shared.users.denials);
     page.one("meridian_clients", "gauge", "Clients connected.", shared.clients.len() as u64);
+    let blocked = shared.clients.list().iter().filter(|info| info.blocked.is_some()).count();
+    page.one(
+        "meridian_clients_waiting",
+        "gauge",
+        "Of these, clients that wait for items of lists.",
+        blocked as u64,
+    );
     page.family("meridian_client_buffer_bytes", "gauge", "Bytes of commands and of answers that wait.");
     page.value("meridian_client_buffer_bytes", &[("way", "in")], input as u64);
     page.value("meridian_client_buffer_bytes", &[("way", "out")], output as u64);
@@ -129,13 +140,25 @@ fn operations(core: &Core, page: &mut Page) {
         "How long operations took on the node, wide area included.",
     );
     each(core, page, |page, labels, tally| page.histogram("meridian_operation_seconds", labels, &tally.took));
+    page.family("meridian_command_seconds", "histogram", "How long commands took that asked replicas.");
+    for (place, info) in core.infos.iter().enumerate() {
+        for (command, took) in core.shared.commands.iter(place) {
+            let labels = [("keyspace", info.name.as_str()), ("engine", info.engine), ("command", command)];
+            page.histogram("meridian_command_seconds", &labels, took);
+        }
+    }
 }
 
 fn replicas(core: &Core, page: &mut Page) {
     let mut sums = Vec::new();
     for (info, keyspace) in core.infos.iter().zip(&core.keyspaces) {
         let (mut here, mut counters) = ([0; 3], Vec::<(&str, u64)>::new());
+        let (mut lag, mut led) = (None, BTreeMap::new());
         for (_, status) in keyspace.status() {
+            lag = lag.max(status.lag);
+            if let Some(region) = status.leader {
+                *led.entry(region).or_insert(0) += 1;
+            }
             for (sum, count) in here.iter_mut().zip([status.keys, status.bytes, status.open_instances]) {
                 *sum += count;
             }
@@ -146,7 +169,13 @@ fn replicas(core: &Core, page: &mut Page) {
                 }
             }
         }
-        sums.push((info, here, counters));
+        sums.push(Sums {
+            labels: [("keyspace", &info.name), ("engine", info.engine)],
+            here,
+            counters,
+            lag,
+            led,
+        });
     }
     for (place, (name, help)) in [
         ("meridian_keys", "Keys held, tombstones included."),
@@ -157,8 +186,8 @@ fn replicas(core: &Core, page: &mut Page) {
     .enumerate()
     {
         page.family(name, "gauge", help);
-        for (info, here, _) in &sums {
-            page.value(name, &[("keyspace", &info.name), ("engine", info.engine)], here[place]);
+        for sums in &sums {
+            page.value(name, &sums.labels, sums.here[place]);
         }
     }
     for (name, kind, help, current) in [
@@ -171,16 +200,58 @@ fn replicas(core: &Core, page: &mut Page) {
         ("meridian_engine_state", "gauge", "What is there now, by the engine's own names.", true),
     ] {
         page.family(name, kind, help);
-        for (info, _, counters) in &sums {
-            for (event, count) in counters.iter().filter(|(event, _)| CURRENT.contains(event) == current) {
-                page.value(
-                    name,
-                    &[("keyspace", &info.name), ("engine", info.engine), ("event", event)],
-                    *count,
-                );
+        for Sums { labels, counters, .. } in &sums {
+            let told = counters.iter().filter(|(event, _)| !VISIBLE.contains(event));
+            for (event, count) in told.filter(|(event, _)| CURRENT.contains(event) == current) {
+                page.value(name, &[&labels[..], &[("event", event)]].concat(), *count);
             }
         }
     }
+    page.family(
+        "meridian_leaders",
+        "gauge",
+        "Of how many of the node's partitions a region leads, as far as is known.",
+    );
+    for Sums { labels, led, .. } in &sums {
+        for (region, partitions) in led {
+            let region = core.regions[region.index()].as_str();
+            page.value("meridian_leaders", &[&labels[..], &[("region", region)]].concat(), *partitions);
+        }
+    }
+    page.family(
+        "meridian_snapshot_lag_seconds",
+        "gauge",
+        "How far the global stable snapshot is behind the clock, in the partition where that is most.",
+    );
+    for Sums { labels, lag, .. } in &sums {
+        if let Some(lag) = lag {
+            page.seconds("meridian_snapshot_lag_seconds", labels, *lag);
+        }
+    }
+    page.family(
+        "meridian_visibility_seconds",
+        "summary",
+        "How long writes of other regions took to become visible, from their timestamps on; of samples.",
+    );
+    for Sums { labels, counters, .. } in &sums {
+        let [count, us] = VISIBLE.map(|name| counters.iter().find(|(known, _)| *known == name));
+        if let (Some((_, count)), Some((_, us))) = (count, us) {
+            page.seconds("meridian_visibility_seconds_sum", labels, *us);
+            page.value("meridian_visibility_seconds_count", labels, *count);
+        }
+    }
+}
+
+/// What the replicas of a keyspace on this node tell together.
+struct Sums<'a> {
+    labels: [(&'a str, &'a str); 2],
+    /// Keys, bytes, open instances.
+    here: [u64; 3],
+    counters: Vec<(&'static str, u64)>,
+    /// The largest.
+    lag: Option<Micros>,
+    /// By region, how many of the partitions it leads.
+    led: BTreeMap<Region, u64>,
 }
 
 fn links(core: &Core, page: &mut Page) {
@@ -212,7 +283,7 @@ fn links(core: &Core, page: &mut Page) {
     page.one("meridian_message_bytes_total", "counter", "Their bytes.", mail.bytes);
 }
 
-fn store(core: &Core, commits: &Histogram, page: &mut Page) {
+fn store(core: &Core, commits: &Commits, page: &mut Page) {
     let status = &core.store_status;
     page.one("meridian_store_syncs_total", "counter", "How often data were forced to disk.", status.syncs);
     page.one(
@@ -228,7 +299,15 @@ fn store(core: &Core, commits: &Histogram, page: &mut Page) {
         "histogram",
         "How long batches of records took, in mode fsync until they were on disk.",
     );
-    page.histogram("meridian_store_commit_seconds", &[], commits);
+    page.histogram("meridian_store_commit_seconds", &[], &commits.took);
+    page.family(
+        "meridian_store_sync_seconds",
+        "histogram",
+        "How long it took to force what was written to disk.",
+    );
+    page.histogram("meridian_store_sync_seconds", &[], &commits.synced);
+    page.family("meridian_store_sync_records", "histogram", "How many records shared that.");
+    page.histogram_of("meridian_store_sync_records", &[], &commits.shared, |number| number.to_string());
 }
 
 /// A page in the text format.
@@ -258,13 +337,24 @@ impl Page {
         self.line(name, labels, &in_seconds(micros));
     }
 
+    /// Of times.
     fn histogram(&mut self, name: &str, labels: &[(&str, &str)], histogram: &Histogram) {
+        self.histogram_of(name, labels, histogram, in_seconds);
+    }
+
+    fn histogram_of(
+        &mut self,
+        name: &str,
+        labels: &[(&str, &str)],
+        histogram: &Histogram,
+        text: fn(u64) -> String,
+    ) {
         let bucket = format!("{name}_bucket");
         for (bound, count) in histogram.up_to() {
-            self.value(&bucket, &[labels, &[("le", &in_seconds(bound))]].concat(), count);
+            self.value(&bucket, &[labels, &[("le", &text(bound))]].concat(), count);
         }
         self.value(&bucket, &[labels, &[("le", "+Inf")]].concat(), histogram.count());
-        self.seconds(&format!("{name}_sum"), labels, histogram.sum);
+        self.line(&format!("{name}_sum"), labels, &text(histogram.sum));
         self.value(&format!("{name}_count"), labels, histogram.count());
     }
 

@@ -15,7 +15,7 @@ use crate::link::Written;
 use crate::metrics;
 use crate::placement::NodeIndex;
 use crate::session::{Host, Session, SessionId};
-use crate::tally::Histogram;
+use crate::tally::Commits;
 use crate::tls::Tls;
 use crate::wire::Writer;
 use bytes::{Buf, BytesMut};
@@ -70,8 +70,8 @@ pub(crate) struct Node {
     store: Option<Box<dyn Store>>,
     /// The latest life of each node that this one has met.
     met: BTreeMap<String, Life>,
-    /// How long its commits took.
-    commits: Histogram,
+    /// What its commits took.
+    commits: Commits,
     /// What it shows and whom it believes; none if nothing is encrypted.
     pub(crate) tls: Option<Tls>,
     /// Why the node had to stop.
@@ -205,7 +205,7 @@ impl Node {
             dirty: Vec::new(),
             store,
             met,
-            commits: Histogram::default(),
+            commits: Commits::default(),
             tls: None,
             failure: None,
             news: Rc::new(Notify::new()),
@@ -714,11 +714,12 @@ impl Node {
         if batch.is_empty() {
             return true;
         }
-        let began = Instant::now();
+        let (before, began) = (store.status(), Instant::now());
         let result = store.commit(batch);
-        self.commits.note(began.elapsed().as_micros() as Micros);
+        self.commits.note(batch.len(), began.elapsed().as_micros() as Micros);
         batch.clear();
         self.core.store_status = store.status();
+        self.commits.look(&before, &self.core.store_status);
         if let Err(error) = result {
             self.fail(&error);
             return false;
@@ -728,9 +729,12 @@ impl Node {
 
     /// Forces what was committed to disk, in the modes that do not do so at each commit.
     pub(crate) fn sync(&mut self) {
-        if let Some(store) = &mut self.store
-            && let Err(error) = store.sync()
-        {
+        let Some(store) = &mut self.store else { return };
+        let before = store.status();
+        let result = store.sync();
+        self.core.store_status = store.status();
+        self.commits.look(&before, &self.core.store_status);
+        if let Err(error) = result {
             self.fail(&error);
         }
     }

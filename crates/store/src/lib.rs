@@ -59,6 +59,8 @@ pub trait Store {
 pub struct StoreStatus {
     /// How often data were forced to disk.
     pub syncs: u64,
+    /// How long that has taken in all, in microseconds.
+    pub sync_us: u64,
     /// Bytes written, copies made by compaction included.
     pub written: u64,
     /// Bytes in use on disk.

@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 /// The status and the body of what is at a path.
-fn get(port: u16, path: &str) -> (u16, String) {
+pub(crate) fn get(port: u16, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
@@ -21,7 +21,7 @@ fn get(port: u16, path: &str) -> (u16, String) {
 }
 
 /// The samples of a page in Prometheus's format, by name and labels. Each belongs to the family that was announced last.
-fn samples(page: &str) -> BTreeMap<String, f64> {
+pub(crate) fn samples(page: &str) -> BTreeMap<String, f64> {
     let mut samples = BTreeMap::new();
     let (mut families, mut family) = (BTreeSet::new(), String::new());
     for line in page.lines() {
@@ -33,7 +33,7 @@ fn samples(page: &str) -> BTreeMap<String, f64> {
                     assert!(families.insert(family.clone()), "{family} comes twice");
                 }
                 "TYPE" => assert!(
-                    words[1] == family && ["counter", "gauge", "histogram"].contains(&words[2]),
+                    words[1] == family && ["counter", "gauge", "histogram", "summary"].contains(&words[2]),
                     "{line}"
                 ),
                 _ => panic!("{line}"),
@@ -106,12 +106,24 @@ fn metrics_say_what_clients_did_and_readiness_whether_they_could() {
         of("meridian_operations_total{keyspace=\"db1\",engine=\"gryff-rsc\",kind=\"write\",end=\"done\"}"),
         1
     );
+    for (command, count) in [("get", 40), ("set", 20), ("incr", 7)] {
+        let labels = format!("keyspace=\"db0\",engine=\"gryff\",command=\"{command}\"");
+        assert_eq!(of(&format!("meridian_command_seconds_count{{{labels}}}")), count, "{command}");
+    }
     let event = |event: &str| {
         of(&format!("meridian_engine_events_total{{keyspace=\"db0\",engine=\"gryff\",event=\"{event}\"}}"))
     };
     assert!(event("fast_path") + event("slow_path") > 0);
     assert_eq!(of("meridian_denied_total{what=\"authentication\"}"), 1);
-    assert!(of("meridian_store_syncs_total") > 0 && of("meridian_store_commit_seconds_count") > 0);
+    let commits = of("meridian_store_commit_seconds_count");
+    assert!(commits > 0 && of("meridian_store_syncs_total") >= commits);
+    // Each batch of records has its sync, which is a part of what it took.
+    assert_eq!(of("meridian_store_sync_seconds_count"), commits);
+    assert!(
+        of("meridian_store_sync_records_sum") >= commits && seconds("meridian_store_sync_seconds_sum") > 0.0
+    );
+    assert!(seconds("meridian_store_sync_seconds_sum") <= seconds("meridian_store_commit_seconds_sum"));
+    assert_eq!(of("meridian_clients_waiting"), 0);
     for peer in ["va-1", "ir-1"] {
         assert_eq!(of(&format!("meridian_peer_up{{peer=\"{peer}\"}}")), 1);
         assert!(seconds(&format!("meridian_peer_round_trip_seconds{{peer=\"{peer}\"}}")) > 0.0);

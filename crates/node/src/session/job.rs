@@ -65,7 +65,7 @@ impl State {
             running => self.on_operation(running, args, completion, host),
         }
         if self.running.is_none() {
-            self.log_if_slow(began, whole, host);
+            self.note_time(began, whole, host);
         }
     }
 
@@ -142,10 +142,12 @@ impl State {
         }
     }
 
-    fn log_if_slow(&mut self, began: Micros, args: Args<'_>, host: &mut impl Host) {
+    /// Counts what the command took, and logs it if that was long.
+    fn note_time(&mut self, began: Micros, args: Args<'_>, host: &mut impl Host) {
         let now = host.now();
         let took = now.monotonic.saturating_sub(began);
         let shared = host.shared();
+        shared.commands.note(self.keyspace, &args[0], took);
         let slower_than = shared.tunables.slow_log_slower_than;
         if slower_than < 0 || took < slower_than.unsigned_abs() {
             return;

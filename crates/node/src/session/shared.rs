@@ -2,6 +2,7 @@
 
 use super::host::{KeyspaceInfo, SessionId};
 use crate::acl::Users;
+use crate::tally::Commands;
 use crate::token::Tokens;
 use bytes::Bytes;
 use meridian_protocol::clock::Micros;
@@ -27,6 +28,8 @@ pub struct Shared {
     pub services: Services<usize>,
     /// By client name, what the connections of that name owe together, and how many they are.
     pub groups: HashMap<Bytes, (compose::Session<usize>, usize)>,
+    /// What commands took.
+    pub(crate) commands: Commands,
     /// Makes and reads contexts; none without a secret.
     pub tokens: Option<Tokens>,
 }
@@ -35,7 +38,8 @@ impl Shared {
     /// That of a node with these keyspaces.
     pub fn of(keyspaces: &[KeyspaceInfo]) -> Self {
         let names = keyspaces.iter().map(|keyspace| (keyspace.number, keyspace.name.clone())).collect();
-        let mut shared = Self { users: Users::new(names), ..Self::default() };
+        let commands = Commands::of(keyspaces.len());
+        let mut shared = Self { users: Users::new(names), commands, ..Self::default() };
         for (index, keyspace) in keyspaces.iter().enumerate() {
             // An index comes once.
             let _ = shared.services.register(index, keyspace.engine().role());

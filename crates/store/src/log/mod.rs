@@ -26,6 +26,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::Instant;
 
 /// How many files reading everything keeps open at a time.
 const READ_AT_ONCE: usize = 16;
@@ -341,11 +342,13 @@ impl Log {
 
     fn sync_last(&mut self) -> Result<(), StoreError> {
         let last = self.last();
+        let began = Instant::now();
         if let Err(e) = last.written().sync_data() {
             return Err(failed("sync", &self.directory.segment(last.number), e));
         }
         self.synced = last.end;
         self.status.syncs += 1;
+        self.status.sync_us += began.elapsed().as_micros() as u64;
         Ok(())
     }
 
