@@ -18,6 +18,7 @@ mod leader;
 mod metrics;
 mod outside;
 mod proxy;
+mod packaging;
 mod queue;
 mod resp;
 mod status;
