@@ -192,6 +192,21 @@ mod tests {
         bytes
     }
 
+    /// Nodes of the next version must read them: a kind keeps its number, and new ones come behind.
+    #[test]
+    fn frames_are_written_as_they_always_were() {
+        let kinds = Kind::ALL.map(|kind| (kind.byte(), format!("{kind:?}")));
+        let names = [
+            "Hello", "Proof", "Welcome", "Refused", "Message", "Ping", "Pong", "Lineage", "Time", "Watch",
+            "Changed",
+        ];
+        for (at, (byte, name)) in kinds.iter().enumerate() {
+            assert_eq!((usize::from(*byte), name.as_str()), (at + 1, names[at]));
+        }
+        let client = b"\x01\x03\0\0\0\0\x10\0\0\x20\0";
+        assert_eq!(message(), [b"\x16\0\0\0\x05", client.as_slice(), b"\0\x03\0\x01\0\x02body"].concat());
+    }
+
     #[test]
     fn a_frame_comes_back_once_it_is_whole() {
         let bytes = message();

@@ -261,6 +261,25 @@ pub(crate) mod tests {
         assert!(refused(&Hello { config_hash: 1, ..hello }).contains("0000000000000001"));
     }
 
+    /// Nodes of all versions must be able to say hello to each other, if only to be told why they are refused: these bytes stay for ever.
+    #[test]
+    fn a_hello_is_written_as_it_always_was_and_may_grow() {
+        let hello = Hello {
+            magic: MAGIC,
+            versions: (1, 1),
+            cluster: "test".to_owned(),
+            config_hash: 7,
+            node: "va-1".to_owned(),
+            life: LIFE,
+            nonce: 99,
+        };
+        let head = b"\x1d\0\0\0\x01".as_slice();
+        let fields = b"\x1a\x4d\x45\x52\x49\x82\x01\x01\x64test\x07\x64va-1\x83\x82\x01\x02\x03\x04\x18\x63";
+        assert_eq!(hello.frame(), [head, b"\x87", fields].concat());
+        let newer = [b"\x89".as_slice(), fields, b"\x63new\x82\x01\x02"].concat();
+        assert_eq!(Hello::read(&newer), Ok(hello));
+    }
+
     #[test]
     fn a_proof_is_good_for_one_pair_of_hellos_and_one_secret() {
         let config = config();

@@ -41,6 +41,12 @@ pub fn run(engine: EngineName, options: &Options, story: Option<Box<dyn Write>>)
             run_engine(engine, self.0.name, model, self.1, self.2)
         }
     }
+    let options = fitting(engine, options);
+    registry::with_engine(engine, &options.settings, Runner(engine, &options, story))
+}
+
+/// The options, without what the engine does not serve and with what it needs.
+pub fn fitting(engine: EngineName, options: &Options) -> Options {
     let mut options = options.clone();
     let workload = &mut options.workload;
     if !engine.serves_rmw() {
@@ -60,7 +66,7 @@ pub fn run(engine: EngineName, options: &Options, story: Option<Box<dyn Write>>)
     if (engine.rests_on_clocks() || by_clock) && options.clocks == Clocks::Free {
         options.clocks = Clocks::Bounded;
     }
-    registry::with_engine(engine, &options.settings, Runner(engine, &options, story))
+    options
 }
 
 /// The model by which a keyspace's histories are judged.
