@@ -238,6 +238,7 @@ impl Writes {
 }
 
 /// What an operator can set about an engine, with defaults for a wide area.
+#[expect(clippy::struct_excessive_bools, reason = "switches, each turned by itself")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// After how long without the answers it needs a machine sends again, to all.

@@ -31,6 +31,7 @@ pub struct Run {
 }
 
 /// An engine and how it is set.
+#[expect(clippy::struct_excessive_bools, reason = "switches, each turned by itself")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EngineChoice {
     /// Its name.
