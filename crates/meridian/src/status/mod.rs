@@ -36,7 +36,7 @@ pub(crate) fn run(options: &Options) -> Ended {
     let runtime = runtime.map_err(|error| {
         Fault::new("status", format!("cannot start: {error}"), "free memory or file descriptors")
     })?;
-    let report = Report::new(runtime.block_on(ask_all(options, &access)));
+    let report = Report::new(&runtime.block_on(ask_all(options, &access)));
     if options.json {
         let text = serde_json::to_string_pretty(&report).expect("a report is made of numbers and strings");
         println!("{text}");

@@ -76,7 +76,7 @@ struct Keyspace {
 
 impl Report {
     /// Sums up what each node has said.
-    pub(super) fn new(told: Vec<(String, Result<Told, String>)>) -> Self {
+    pub(super) fn new(told: &[(String, Result<Told, String>)]) -> Self {
         let answers: Vec<&Told> = told.iter().filter_map(|(_, told)| told.as_ref().ok()).collect();
         let mut nodes: Vec<Node> =
             told.iter().map(|(address, told)| asked(address, told, &answers)).collect();
@@ -406,7 +406,7 @@ mod tests {
                  keyspace_feed_partition_0:keys=0,bytes=0,open=0,lag_us={lag}\n"
             )
         };
-        let report = Report::new(answers(vec![
+        let report = Report::new(&answers(vec![
             told("ca-1", "ca", &(up("va-1", 72_100) + &up("ir-1", 151_000) + &partition("va", 10))),
             told("va-1", "va", &(up("ca-1", 72_000) + &up("ir-1", 88_000) + &partition("va", 20))),
             told("ir-1", "ir", &(up("ca-1", 151_000) + &up("va-1", 88_000) + &partition("ca", 12_345))),
@@ -435,7 +435,7 @@ mod tests {
         let down = "peer_ir-1:region=ir,state=down,rtt_us=unknown\n";
         let mut all = answers(vec![told("ca-1", "ca", &(up("va-1", 72_000) + down))]);
         all.push(("host:7003".to_owned(), Err("Connection refused".to_owned())));
-        let report = Report::new(all);
+        let report = Report::new(&all);
         assert!(!report.is_ready());
         assert_eq!(report.warnings, ["ca-1 has no connection to ir-1"]);
         let table = report.table();
@@ -458,7 +458,7 @@ mod tests {
     fn a_node_without_a_majority_is_not_ready() {
         let mut lonely = told("ca-1", "ca", "ready:no\nclock_error_us:unknown\nclock_contradicted:3\n");
         lonely.peers.clear();
-        let report = Report::new(answers(vec![lonely]));
+        let report = Report::new(&answers(vec![lonely]));
         assert!(!report.is_ready());
         assert!(report.table().contains("not ready"), "{}", report.table());
         assert!(report.warnings[0].contains("contradicted the clock of ca-1 3 times"), "{report:?}");
@@ -466,9 +466,9 @@ mod tests {
 
     #[test]
     fn nodes_of_other_clusters_are_told_apart() {
-        let report = Report::new(answers(vec![told("a", "ca", ""), told("b", "ca", "cluster:other\n")]));
+        let report = Report::new(&answers(vec![told("a", "ca", ""), told("b", "ca", "cluster:other\n")]));
         assert_eq!(report.warnings, ["nodes of different clusters were asked: test, other"]);
-        let report = Report::new(answers(vec![told("a", "ca", ""), told("b", "ca", "config_hash:13\n")]));
+        let report = Report::new(&answers(vec![told("a", "ca", ""), told("b", "ca", "config_hash:13\n")]));
         assert!(report.warnings[0].contains("configurations differ"));
     }
 }

@@ -134,7 +134,7 @@ fn all_that_the_dashboard_asks_for_is_told_and_the_container_knows_whether_it_is
     let (mut near, mut far) = (cluster.client(0), cluster.client(1));
     // Leaders are elected, and snapshots found, soon after the nodes are ready.
     let (mut left, start) = (Vec::new(), Instant::now());
-    wait_for("all is told", Duration::from_secs(60), || {
+    wait_for("all is told", Duration::from_mins(1), || {
         for keyspace in ["0", "2", "3"] {
             for client in [&mut near, &mut far] {
                 client.call(&["SELECT", keyspace]);
