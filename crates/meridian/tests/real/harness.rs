@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -40,6 +41,7 @@ pub(crate) fn stdout(output: &Output) -> String {
 pub(crate) struct Process {
     child: Child,
     said: Arc<Mutex<String>>,
+    listeners: Vec<JoinHandle<()>>,
 }
 
 impl Process {
@@ -57,9 +59,11 @@ impl Process {
             .spawn()
             .unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let said = Arc::default();
-        listen(child.stdout.take().expect("stdout is piped"), &said);
-        listen(child.stderr.take().expect("stderr is piped"), &said);
-        Self { child, said }
+        let listeners = vec![
+            listen(child.stdout.take().expect("stdout is piped"), &said),
+            listen(child.stderr.take().expect("stderr is piped"), &said),
+        ];
+        Self { child, said, listeners }
     }
 
     /// All that the process has written so far, on stdout and stderr.
@@ -95,9 +99,13 @@ impl Process {
         status.and_then(|status| status.code())
     }
 
-    /// How the process has ended, if it has.
+    /// How the process has ended, if it has. Then all that it said has been heard.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().expect("the child can be asked")
+        let status = self.child.try_wait().expect("the child can be asked")?;
+        for listener in self.listeners.drain(..) {
+            listener.join().expect("no listener panics");
+        }
+        Some(status)
     }
 
     /// SIGKILL.
@@ -134,7 +142,7 @@ impl Drop for Process {
     }
 }
 
-fn listen(pipe: impl Read + Send + 'static, said: &Arc<Mutex<String>>) {
+fn listen(pipe: impl Read + Send + 'static, said: &Arc<Mutex<String>>) -> JoinHandle<()> {
     let said = Arc::clone(said);
     std::thread::spawn(move || {
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {
@@ -142,7 +150,7 @@ fn listen(pipe: impl Read + Send + 'static, said: &Arc<Mutex<String>>) {
             said.push_str(&line);
             said.push('\n');
         }
-    });
+    })
 }
 
 /// Asks until `holds`; panics after `limit`.
