@@ -630,7 +630,10 @@ fn run(conduct: Conduct, seeds: impl Iterator<Item = u64>, operations: usize) ->
 /// Counts under this conduct, in calm and in storms.
 fn count(conduct: Conduct) -> Counts {
     let counts = run(conduct, 1.., operations());
-    assert!(counts.checked.iter().all(|checked| *checked > 10) && counts.faults.len() >= 4, "{counts}");
+    // Two seldom add to one album one right after the other.
+    let least = |what| if what == A1 { 1 } else { 10 };
+    let often = counts.checked.iter().enumerate().all(|(what, checked)| *checked >= least(what));
+    assert!(often && counts.faults.len() >= 4, "{counts}");
     counts
 }
 
